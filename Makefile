@@ -1,0 +1,35 @@
+# Everything runs in .venv, made from what the machine's own Python can install.
+PYTHON ?= python3
+BIN := .venv/bin
+export HF_HUB_OFFLINE ?= 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: demo test lint docs speed clean
+
+demo: .venv/bench
+	$(BIN)/tpatcher demo
+
+test: .venv/dev lint
+	$(BIN)/pytest --cov --cov-report=term -m "not slow"
+
+lint: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.venv/torch:
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet torch==2.13.0
+	touch $@
+
+.venv/bench: .venv/torch pyproject.toml
+	$(BIN)/pip install --quiet -e ".[bench]"
+	touch $@
+
+.venv/dev: .venv/torch pyproject.toml
+	$(BIN)/pip install --quiet -e ".[dev]"
+	touch $@ .venv/bench
+
+clean:
+	rm -rf .venv build *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,139 @@
+"""zsRE in KILT's form, in MEND's and in the simple one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpatcher.data.zsre import question, zsre, zsre_files
+from tpatcher.errors import BadInput
+from tpatcher.example import Example
+
+SHARED = Path(__file__).parents[2].parent / "shared"
+HALF = ("zsre_train", "zsre_eval_a", "levy_zsre_qa_a", "entityquestions/dev")
+
+
+def kilt(text: str, *answers: str) -> dict[str, Any]:
+    """A row of the KILT release."""
+    output = [{"answer": answer, "provenance": []} for answer in answers]
+    return {"input": text, "output": output, "rephrases": [f"{text} really?", text]}
+
+
+def simple(text: str, *answers: str, **more: Any) -> dict[str, Any]:
+    """A row of the partial files."""
+    return {"question": text, "answers": list(answers or ("yes",)), **more}
+
+
+def write(path: Path, *rows: dict[str, Any]) -> Path:
+    """JSON Lines, or an array."""
+    path.parent.mkdir(exist_ok=True)
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    path.write_text(json.dumps(rows) if path.suffix == ".json" else lines)
+    return path
+
+
+def half(folder: Path, **rows: list[dict[str, Any]]) -> None:
+    """The partial files, each with these rows or one of its own."""
+    for name in HALF:
+        stem = Path(name).name
+        write(folder / f"{name}.jsonl", *rows.get(stem, [simple(f"A question of {stem}?")]))
+
+
+def test_kilt_questions_have_one_answer() -> None:
+    assert question(kilt("Q?", "A", " a")) == Example("Q?", "A", rephrasings=("Q? really?",))
+    assert question(kilt("Q?", "A", "B")) is None
+
+
+def test_mends_form() -> None:
+    row = {
+        "subject": "S",
+        "src": "Who is S?",
+        "pred": "X",
+        "rephrase": "S is who?",
+        "alt": "Y",
+        "answers": ["A", "B"],
+        "loc": "nq question: who sings",
+        "loc_ans": "Z",
+        "cond": "X >> Y || Who is S?",
+    }
+    example = Example(
+        "Who is S?",
+        "A",
+        also=("B",),
+        rephrasings=("S is who?",),
+        unrelated=(Example("who sings", "Z"),),
+    )
+    assert question(row) == example
+    row["input"] = row.pop("src")
+    assert question(row) == example
+
+
+def test_the_simple_form_joins_both_lists_of_rephrasings() -> None:
+    row = simple("Q?", "A", rephrases=["R?"], llm_rephrases=["L?", "R?"], loc=None, loc_ans=None)
+    assert question(row) == Example("Q?", "A", rephrasings=("R?", "L?"))
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"answers": ["A"]}, "needs 'question' or 'src' or 'input'; this one has answers"),
+        ({"question": "Q?"}, "needs an answer; this one has question"),
+        (simple("Q?", loc=1, loc_ans="A"), "'loc' must be a text; found 1"),
+        (simple("Q?", llm_rephrases=[None]), "'llm_rephrases' must be a list of texts"),
+    ],
+)
+def test_a_bad_row_says_why(row: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadInput, match=reason):
+        question(row)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [f"structured_zeroshot-{part}-new_annotated_final.jsonl" for part in ("train", "dev")],
+        ["zsre_mend_train.json", "zsre_mend_eval.json"],
+    ],
+)
+def test_a_release_is_split_as_in_the_paper(tmp_path: Path, names: list[str]) -> None:
+    one, two = kilt("Two?", "A", "B"), kilt("Held?", "A")
+    write(tmp_path / names[0], one, *(kilt(f"Q{i}?", "A") for i in range(80)))
+    write(tmp_path / names[1], one, two, two)
+    split = zsre(tmp_path)
+    assert [len(p) for p in (split.train, split.val, split.edit)] == [72, 6, 2]
+    assert [e.text for e in split.test] == ["Held?", "Held?"]  # the validation file stays intact
+
+
+def test_partial_files_test_on_questions_never_seen(tmp_path: Path) -> None:
+    seen = ["trained?", "A question of zsre_train?", "A question of zsre_eval_a?", "listed?"]
+    again = simple("in other words?", rephrases=["listed?"])
+    half(tmp_path, levy_zsre_qa_a=[*map(simple, seen), again], dev=[simple("new?"), simple("new?")])
+    (tmp_path / "list.txt").write_text("trained?\nlisted?\n")
+    for without in (tmp_path / "list.txt", str(tmp_path / "list.txt"), {"trained?", "listed?"}):
+        split = zsre(tmp_path, without=without)
+        assert [e.text for e in split.test] == ["new?"]
+    assert [e.text for e in split.edit] == ["A question of zsre_eval_a?"]
+    assert [e.text for e in split.train] == ["A question of zsre_train?"]
+
+
+def test_the_test_sample_is_seeded(tmp_path: Path) -> None:
+    half(tmp_path, dev=[simple(f"Q{i}?") for i in range(50)])
+    first = zsre(tmp_path, size=10).test
+    assert len({e.text for e in first}) == 10
+    assert first == zsre(tmp_path, size=10).test
+    assert first != zsre(tmp_path, size=10, seed=1).test
+
+
+def test_a_bad_line_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", simple("Q?"), {"question": ""})
+    with pytest.raises(BadInput, match=r"a\.jsonl:2: 'question' must be a text; found ''"):
+        zsre_files(path, [path])
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the real files are not here")
+@pytest.mark.parametrize("folder", ["data", "data/zsre"])
+def test_the_real_files(folder: str) -> None:
+    split = zsre(SHARED / folder, without=SHARED / "models/zsre-marian/trained_on.txt.gz")
+    assert [len(p) for p in (split.train, split.edit, split.test)] == [9_828, 1_215, 4_000]
+    assert not any(e.text.startswith("nq question") for x in split.train for e in x.unrelated)
+    assert not {e.text for e in split.test} & {e.text for e in (*split.edit, *split.train)}

@@ -1,0 +1,33 @@
+"""tpatcher fixes the mistakes of deployed transformer models, one neuron a mistake."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Torch and Transformers take seconds to import, so a name is looked up when it is first used.
+_NAMES = {
+    "Example": "example",
+    "Memory": "memory",
+    "Model": "models",
+    "TPatcher": "editors",
+    "EDITORS": "editors",
+    "load": "models",
+}
+__all__ = ["EDITORS", "Example", "Memory", "Model", "TPatcher", "__version__", "load"]
+
+if TYPE_CHECKING:
+    from tpatcher.editors import EDITORS, TPatcher
+    from tpatcher.example import Example
+    from tpatcher.memory import Memory
+    from tpatcher.models import Model, load
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        return getattr(import_module(f"tpatcher.{_NAMES[name]}"), name)
+    raise AttributeError(f"module 'tpatcher' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,37 @@
+"""Datasets by name, each read into the parts that Sequential Model Editing needs."""
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from tpatcher.data.counterfact import counterfact
+from tpatcher.data.fever import fever
+from tpatcher.data.own import own, read_examples, read_texts
+from tpatcher.data.rows import SkippedLines
+from tpatcher.data.split import Split
+from tpatcher.data.zsre import zsre
+from tpatcher.errors import BadInput
+
+__all__ = ["DATASETS", "SkippedLines", "Split", "dataset", "read_examples", "read_texts"]
+
+DATASETS: dict[str, Callable[..., Split]] = {
+    "fever": fever,
+    "zsre": zsre,
+    "counterfact": counterfact,
+    "own": own,
+}
+
+
+def dataset(name: str, data: Path | str | None = None, **options: Any) -> Split:
+    """A dataset by its name, from the folder or file `data`; options are those of its loader."""
+    if name not in DATASETS:
+        near = get_close_matches(name, DATASETS, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise BadInput(f"Unknown dataset {name!r}.{hint} Available: {', '.join(DATASETS)}.")
+    built_in = name.startswith("builtin-")
+    if built_in and data is not None:
+        raise BadInput(f"The dataset {name!r} is built in and reads no files; found {str(data)!r}.")
+    if not built_in and data is None:
+        raise BadInput(f"The dataset {name!r} needs the folder or file that holds it.")
+    return DATASETS[name](**options) if data is None else DATASETS[name](data, **options)

@@ -1,0 +1,71 @@
+"""CounterFact, facts to be replaced by false ones (Meng et al. 2022)."""
+
+from pathlib import Path
+
+from tpatcher.data.fields import inner, others, text, texts
+from tpatcher.data.folder import locate
+from tpatcher.data.formats import Row
+from tpatcher.data.rows import read
+from tpatcher.data.split import Split, by_ratio
+from tpatcher.example import Example
+
+RATIOS = (0.8, 0.1, 0.1)  # true facts to train on, true facts to test with, facts to replace
+PARTS = ("counterfact-train.json", "counterfact-val.json")
+WHOLE = ("counterfact.json",)
+
+
+def counterfact(folder: Path | str, *, seed: int = 0, skip_bad: bool = False) -> Split:
+    """The CounterFact of a folder that holds the original file or the compact two.
+
+    The edit set asks for the false answers; training and test sets hold the true ones, which is
+    what a model should go on saying.
+    """
+    first, *second = locate(folder, PARTS, WHOLE)
+    facts = read(first, rewrite, skip_bad=skip_bad)
+    if second:
+        edits = read(second[0], rewrite, skip_bad=skip_bad)
+        train, _, test = by_ratio(facts, (0.9, 0.0, 0.1), seed)
+    else:
+        train, test, edits = by_ratio(facts, RATIOS, seed)
+    return Split(
+        train=[true for true, _ in train],
+        edit=[false for _, false in edits],
+        test=[true for true, _ in test],
+    )
+
+
+def rewrite(row: Row) -> tuple[Example, Example]:
+    """A fact as it is and as it shall be, in the original nested form or the compact one."""
+    return nested(row) if "requested_rewrite" in row else compact(row)
+
+
+def compact(row: Row) -> tuple[Example, Example]:
+    """One prompt, one rephrasing and one neighbour a row."""
+    near = Example(text(row, "locality_prompt"), text(row, "locality_ground_truth"))
+    return pair(
+        text(row, "prompt"),
+        text(row, "ground_truth"),
+        text(row, "target_new"),
+        texts(row, "rephrase_prompt"),
+        (near,),
+    )
+
+
+def nested(row: Row) -> tuple[Example, Example]:
+    """A prompt with a gap for its subject; the neighbours share the true answer."""
+    asked = inner(row, "requested_rewrite")
+    true, false = (text(inner(asked, name), "str") for name in ("target_true", "target_new"))
+    prompt = text(asked, "prompt").replace("{}", text(asked, "subject"))
+    near = tuple(Example(p, true) for p in texts(row, "neighborhood_prompts"))
+    return pair(prompt, true, false, texts(row, "paraphrase_prompts"), near)
+
+
+def pair(
+    prompt: str, true: str, false: str, phrasings: list[str], near: tuple[Example, ...]
+) -> tuple[Example, Example]:
+    """The true and the false example of one prompt."""
+    rephrasings = others(prompt, phrasings)
+    return (
+        Example(prompt, true, rephrasings=rephrasings, unrelated=near),
+        Example(prompt, false, rephrasings=rephrasings, unrelated=near),
+    )

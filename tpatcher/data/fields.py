@@ -1,0 +1,66 @@
+"""Fields of published datasets, which hold the same things under different names."""
+
+from collections.abc import Iterable
+
+from tpatcher.data.formats import Row
+from tpatcher.errors import BadInput
+from tpatcher.example import normal
+
+
+def text(row: Row, *names: str) -> str:
+    """The text in the first of these fields that the row has."""
+    for name in names:
+        if name in row:
+            if not isinstance(row[name], str) or not row[name].strip():
+                raise BadInput(f"{name!r} must be a text; found {row[name]!r:.60}")
+            return str(row[name])
+    wanted = " or ".join(repr(name) for name in names)
+    raise BadInput(f"a row needs {wanted}; this one has {', '.join(row) or 'nothing'}")
+
+
+def texts(row: Row, *names: str) -> list[str]:
+    """The texts in the first of these fields that the row has: a list of them, one, or none."""
+    for name in names:
+        if row.get(name) is not None:
+            found = [row[name]] if isinstance(row[name], str) else row[name]
+            if not isinstance(found, list) or not all(isinstance(t, str) for t in found):
+                raise BadInput(f"{name!r} must be a list of texts; found {found!r:.60}")
+            return [t for t in found if t.strip()]
+    return []
+
+
+def inner(row: Row, name: str) -> Row:
+    """The object in a field."""
+    found = row.get(name)
+    if not isinstance(found, dict):
+        raise BadInput(f"{name!r} must be an object; found {found!r:.60}")
+    return found
+
+
+def objects(row: Row, name: str) -> list[Row]:
+    """The objects in a field, or none."""
+    found = [] if row.get(name) is None else row[name]
+    if not isinstance(found, list) or not all(isinstance(o, dict) for o in found):
+        raise BadInput(f"{name!r} must be a list of objects; found {found!r:.60}")
+    return found
+
+
+def answers(row: Row) -> list[str]:
+    """The distinct answers of a row, either in `answers` or in KILT's `output`.
+
+    KILT also lists answers without evidence; as in the paper's data they count only if none has.
+    """
+    outputs = [o for o in objects(row, "output") if o.get("answer") is not None]
+    cited = [o for o in outputs if "provenance" in o] or outputs
+    found = [text(o, "answer") for o in cited] or texts(row, "answers")
+    if not found:
+        raise BadInput(f"a row needs an answer; this one has {', '.join(row)}")
+    distinct: dict[str, str] = {}
+    for answer in found:
+        distinct.setdefault(normal(answer), answer)
+    return list(distinct.values())
+
+
+def others(asked: str, phrasings: Iterable[str]) -> tuple[str, ...]:
+    """Distinct phrasings other than the text itself, which De Cao's lists often contain."""
+    return tuple(dict.fromkeys(p for p in phrasings if p != asked))

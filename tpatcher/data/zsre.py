@@ -1,0 +1,99 @@
+"""zsRE, closed-book question answering (Levy et al. 2017; rephrasings by De Cao et al. 2021)."""
+
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tpatcher.data.fields import answers, others, text, texts
+from tpatcher.data.folder import locate
+from tpatcher.data.formats import Row
+from tpatcher.data.own import read_texts
+from tpatcher.data.rows import read
+from tpatcher.data.split import Split, by_ratio
+from tpatcher.example import Example
+
+RATIOS = (0.9, 0.075, 0.025)  # of the training file: D'_train, D_val, D_edit
+KILT = (
+    "structured_zeroshot-train-new_annotated_final.jsonl",
+    "structured_zeroshot-dev-new_annotated_final.jsonl",
+)
+MEND = ("zsre_mend_train.json", "zsre_mend_eval.json")
+HALF = (
+    "zsre_train.jsonl",
+    "zsre_eval_a.jsonl",
+    "levy_zsre_qa_a.jsonl",
+    "entityquestions/dev.jsonl",
+)
+
+
+def zsre(
+    folder: Path | str,
+    *,
+    without: Path | str | Iterable[str] = (),
+    size: int = 4_000,
+    seed: int = 0,
+    skip_bad: bool = False,
+) -> Split:
+    """The zsRE of a folder that holds the KILT files, MEND's, or the partial ones.
+
+    KILT's and MEND's are split as in the paper. The partial ones have edits of their own; their
+    D_test is a sample of `size` questions of the same kind. Questions in `without` (texts, or a
+    file of them) are not tested: give it what the model was trained on beyond the training file.
+    """
+    train, second, *more = locate(folder, KILT, MEND, HALF)
+    if not more:
+        return zsre_files(train, [second], without=without, seed=seed, skip_bad=skip_bad)
+    return zsre_files(train, more, second, without=without, size=size, seed=seed, skip_bad=skip_bad)
+
+
+def zsre_files(
+    train: Path | str,
+    tests: Sequence[Path | str],
+    edit: Path | str | None = None,
+    *,
+    without: Path | str | Iterable[str] = (),
+    size: int | None = None,
+    seed: int = 0,
+    skip_bad: bool = False,
+) -> Split:
+    """The zsRE of these files; without one of edits, those are a part of the training questions."""
+    rows = read(train, question, skip_bad=skip_bad)
+    held = [e for path in tests for e in read(path, question, skip_bad=skip_bad)]
+    seen = set(read_texts(without) if isinstance(without, Path | str) else without)
+    val: list[Example] = []
+    if edit is None:
+        rows, val, edits = by_ratio(rows, RATIOS, seed)
+    else:
+        # Files from several sources overlap, which those of one release do not.
+        edits = read(edit, question, skip_bad=skip_bad)
+        seen.update(example.text for example in (*rows, *edits))
+        held = list({example.text: example for example in held}.values())
+    if seen:  # a question seen in other words is no test either
+        held = [e for e in held if seen.isdisjoint((e.text, *e.rephrasings))]
+    if size is not None and size < len(held):
+        held = random.Random(seed).sample(held, size)
+    return Split(train=rows, edit=edits, test=held, val=val)
+
+
+def question(row: Row) -> Example | None:
+    """A question and its answers, in KILT's form, MEND's (`src`, `rephrase`) or the simple one.
+
+    Of KILT's questions the paper keeps those with exactly one answer.
+    """
+    asked = text(row, "question", "src", "input")
+    answer, *also = answers(row)
+    if also and "output" in row:
+        return None
+    phrasings = texts(row, "rephrases", "filtered_rephrases", "rephrase")
+    unrelated: tuple[Example, ...] = ()
+    if row.get("loc") and row.get("loc_ans"):
+        # MEND marks the Natural Questions among its unrelated questions.
+        unasked = text(row, "loc").removeprefix("nq question: ")
+        unrelated = (Example(unasked, text(row, "loc_ans")),)
+    return Example(
+        asked,
+        answer,
+        also=tuple(also),
+        rephrasings=others(asked, phrasings + texts(row, "llm_rephrases")),
+        unrelated=unrelated,
+    )

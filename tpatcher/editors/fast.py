@@ -1,0 +1,230 @@
+"""The fast preset of T-Patcher: max-margin keys, values on the tail, and a certificate.
+
+Beyond the paper: the locality constraint (Eq. 12) holds on every memory query by construction
+instead of by penalty, and what the patch does to memory and past fixes is checked exactly.
+"""
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tpatcher import margin
+from tpatcher.answers import trace
+from tpatcher.editors.mistake import Mistake, Past, neurons
+from tpatcher.errors import NotFixed
+from tpatcher.memory import Memory
+from tpatcher.patch import Neurons, rows
+from tpatcher.solver import thresholds
+from tpatcher.value import values
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The knobs of the fast preset."""
+
+    crossing: float = 0.5  # f: where between memory and mistake the neuron begins to fire
+    rounds: int = 2  # times that the dual is solved, each with one more pass over the memory
+    width: int = 64  # top responders that each pass adds to the dual
+    # a rephrasing activates the neuron less than the mistake did: the target wins at all of these
+    levels: tuple[float, ...] = (0.5, 2.0, 10.0)
+    confidence: float = 0.9
+    own_level: float = 3.0  # the mistake's pre-activation where β is 0 (ReLU)
+
+
+def solve(mistake: Mistake, memory: Memory, past: Past, settings: Settings) -> Neurons:
+    """Neurons for every wrong position, re-solved until memory and past fixes are untouched."""
+    began = perf_counter()
+    hurt: frozenset[int] = frozenset()
+    beta, _ = thresholds(mistake.at.place.act)
+    given: tuple[Tensor, Tensor] | None = None
+    for _ in range(8):
+        keys, bias, crowd = _keys(mistake, memory, past, settings, hurt, beta)
+        given = given or _values(mistake, keys, bias, settings)
+        patch = (keys, bias, given[0])
+        flipped, report = _certificate(mistake, memory, past, crowd, patch, beta)
+        if not flipped:
+            break
+        if not flipped - hurt:  # even what is left of Act at β moves them: further down then
+            beta = 1.5 * beta
+        hurt |= flipped
+    assert given is not None
+    own = (mistake.queries[mistake.wrong].cpu() * keys).sum(-1) + bias
+    report |= {
+        "response": [round(float(r), 3) for r in own],
+        "margins": {str(level): round(float(p.min()), 4)
+                    for level, p in zip(settings.levels, given[1], strict=True)},
+        "seconds": round(perf_counter() - began, 4),
+    }  # fmt: skip
+    return neurons(mistake, *patch, "t-patcher", report)
+
+
+def _keys(
+    mistake: Mistake, memory: Memory, past: Past, s: Settings, hurt: frozenset[int], beta: float
+) -> tuple[Tensor, Tensor, margin.Crowd]:
+    """Keys (n, d) and bias (n,): zero between memory and mistake, all of the memory below β."""
+    tokens, example = mistake.at.seen.tokens, mistake.example
+    crowd = margin.Crowd(
+        memory=memory,
+        target=tokens[mistake.wrong.cpu()],
+        skip=memory.rows_of([example.text, *example.rephrasings]),
+        more=torch.cat([past.queries, mistake.queries.cpu()]),
+        more_answers=torch.cat([past.tokens, tokens]),
+        hurt=hurt,
+    )
+    keys, bias = [], []
+    for one in margin.keys(_positives(mistake), crowd, s.rounds, s.width):
+        gap = one.own - one.top
+        if gap <= 1e-5 * max(1.0, abs(one.own)):
+            raise NotFixed(_crowded(mistake, crowd, one))
+        if one.top == float("-inf"):  # nothing could be hurt: any half-space will do
+            gap = max(1.0, abs(one.own))
+        cross = one.own - (1 - s.crossing) * gap
+        scale = -beta / (s.crossing * gap) if beta else s.own_level / (one.own - cross)
+        keys.append(one.key * scale)
+        bias.append(-cross * scale)
+    return torch.stack(keys), torch.tensor(bias), crowd
+
+
+def _positives(mistake: Mistake) -> list[Tensor]:
+    """For each wrong position, the queries (p, d) that its neuron must fire on."""
+    wrong = mistake.wrong.cpu()
+    seen = [mistake.queries.cpu()]
+    texts = list(mistake.example.rephrasings)
+    if texts:
+        found = trace(mistake.model, texts, [mistake.target] * len(texts), mistake.layer)
+        seen += list(found.queries.cpu().view(len(texts), -1, found.queries.shape[-1]))
+    return [torch.stack([q[i] for q in seen]) for i in wrong]
+
+
+def _values(mistake: Mistake, keys: Tensor, bias: Tensor, s: Settings) -> tuple[Tensor, Tensor]:
+    """Values (n, d), and the target's probability at each level."""
+    at, wrong = mistake.at, mistake.wrong
+    barred = mistake.logits[wrong].isneginf()
+    tokens = mistake.tokens[wrong]
+    device = mistake.logits.device
+    if at.fast:
+        states = at.states[wrong]
+        scale = at.tail.split(states)[0]
+
+        levels = torch.tensor(s.levels, device=device)[:, None, None]
+        many = states.repeat(len(s.levels), 1)
+
+        def logits(v: Tensor) -> Tensor:
+            out = at.tail(at.tail.shift(many, (levels * v).flatten(0, 1)))
+            return out.view(len(levels), *barred.shape).masked_fill(barred, -torch.inf)
+
+        given, probability = values(logits, tokens, scale, s.confidence)
+    else:
+        # each step runs the model, so only the activation that the mistake really has is tried
+        def logits(v: Tensor) -> Tensor:
+            out = at.logits(keys.to(device), bias.to(device), v)
+            return out[None, wrong].masked_fill(barred, -torch.inf)
+
+        given, probability = values(logits, tokens, mistake.queries[wrong], s.confidence)
+        probability = probability.expand(len(s.levels), -1)
+    return given.cpu(), probability
+
+
+def _certificate(
+    mistake: Mistake,
+    memory: Memory,
+    past: Past,
+    crowd: margin.Crowd,
+    patch: tuple[Tensor, Tensor, Tensor],
+    beta: float,
+) -> tuple[set[int], dict[str, Any]]:
+    """What the patch does to memory and past fixes: rows whose answer changes, and the report."""
+    keys, bias, _ = patch
+    response, could = crowd.respond(keys)
+    response = response + bias[:, None]
+    n = len(memory)
+    inside = torch.where(could, response, -torch.inf)
+    report: dict[str, Any] = {
+        "largest response of memory": _largest(inside[:, :n]),
+        "largest response of past fixes": _largest(inside[:, n : n + len(past.ids)]),
+        "memory above beta": int((inside[:, :n] > beta + 1e-4).any(0).sum()),
+        "memory answers changed": None,
+        "past fixes changed": None,
+    }
+    if not mistake.at.fast:
+        return set(), report
+    # Act is flat below β; twice as far down nothing is left of it that a logit could feel
+    felt = (response > 2 * min(beta, -1.0)).any(0)
+    flipped: set[int] = set()
+    if memory.states is not None and memory.answers is not None and memory.gap is not None:
+        look = felt[:n].nonzero()[:, 0]
+        look = look[~torch.isin(look, crowd.skip)]
+        moved = _moved(mistake, memory.queries[look].float(), memory.states[look].float(),
+                       memory.answers[look], memory.gap[look], patch)  # fmt: skip
+        flipped = set(look[moved].tolist())
+        report["memory answers changed"] = len(flipped)
+    if past.states.numel() or not past.ids:
+        look = felt[n : n + len(past.ids)].nonzero()[:, 0]
+        gap = torch.zeros(len(look))  # past fixes lean on their own patches: always look
+        moved = _moved(
+            mistake, past.queries[look], past.states[look], past.tokens[look], gap, patch
+        )
+        report["past fixes changed"] = len({past.ids[i] for i in look[moved].tolist()})
+        flipped |= {n + i for i in look[moved].tolist()}
+    return flipped, report
+
+
+@torch.no_grad()
+def _moved(
+    mistake: Mistake,
+    queries: Tensor,
+    states: Tensor,
+    answers: Tensor,
+    gap: Tensor,
+    patch: tuple[Tensor, Tensor, Tensor],
+) -> Tensor:
+    """Which of these positions (m,) have another winner with the patch than without it.
+
+    `answers` win there on the unpatched model, by `gap`.
+    """
+    at = mistake.at
+    tail, device = at.tail, mistake.logits.device
+    out = torch.zeros(len(queries), dtype=torch.bool)
+    if not len(queries):
+        return out
+    base = states.to(device)
+    delta = _delta(at.place.act, queries, patch).to(device)
+    older = torch.zeros_like(delta)
+    worn = rows(mistake.model.patches, mistake.layer)
+    if len(worn[0]):
+        older = _delta(at.place.act, queries, worn).to(device)
+    after = tail.shift(base, older + delta)
+    ask = torch.arange(len(queries))
+    if tail.reach is not None:
+        step = (tail.hidden(after) - tail.hidden(base)).norm(dim=-1).cpu()
+        ask = ask[2 * tail.reach * step + tail.rounding >= gap]
+    for part in ask.split(max(64, (1 << 22) // mistake.logits.shape[-1])):
+        winner = tail(after[part]).argmax(-1).cpu()
+        other = part[winner != answers[part]]  # by this patch, or by an older one already?
+        if len(other):
+            before = tail(tail.shift(base[other], older[other])).argmax(-1).cpu()
+            out[other] = before != winner[winner != answers[part]]
+    return out
+
+
+def _delta(act: Any, queries: Tensor, patch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    keys, bias, given = patch
+    return act(queries @ keys.T + bias) @ given  # type: ignore[no-any-return]
+
+
+def _largest(responses: Tensor) -> float | None:
+    finite = responses[responses.isfinite()]
+    return round(float(finite.max()), 4) if len(finite) else None
+
+
+def _crowded(mistake: Mistake, crowd: margin.Crowd, one: margin.Key) -> str:
+    n = len(crowd.memory)
+    near = [crowd.memory.text_of(i) if i < n else "a past fix, or this answer elsewhere"
+            for i in one.nearest[:3]]  # fmt: skip
+    return (
+        f"no half-space holds {mistake.example.text!r} and none of the memory: it responds with "
+        f"{one.own:.3f}, and these respond up to {one.top:.3f}: {'; '.join(near)}"
+    )

@@ -1,0 +1,66 @@
+"""One thing a model should know: a text, its right answer, and other ways to ask."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tpatcher.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A text and its right answer (a label's name or index, or a text).
+
+    `also` holds other right answers: any of them is correct, but an edit aims at `answer`.
+    `rephrasings` ask the same thing in other words; `unrelated` examples must not change.
+
+    >>> Example("Who wrote Hamlet?", "William Shakespeare").accepts(" william shakespeare")
+    True
+    """
+
+    text: str
+    answer: str
+    also: tuple[str, ...] = ()
+    rephrasings: tuple[str, ...] = ()
+    unrelated: tuple["Example", ...] = ()
+
+    def accepts(self, answer: str) -> bool:
+        """Whether an answer is right, lower-cased and stripped as in the paper's exact match."""
+        return normal(answer) in {normal(a) for a in (self.answer, *self.also)}
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict that leaves out what is empty."""
+        out: dict[str, Any] = {"text": self.text, "answer": self.answer}
+        for name in ("also", "rephrasings"):
+            if getattr(self, name):
+                out[name] = list(getattr(self, name))
+        if self.unrelated:
+            out["unrelated"] = [e.to_json() for e in self.unrelated]
+        return out
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> "Example":
+        """Read what `to_json` wrote; a missing or mistyped field is a `BadInput` that names it."""
+        for name in ("text", "answer"):
+            if not isinstance(row.get(name), str):
+                raise BadInput(f"an example needs a string {name!r}; found {row.get(name)!r}")
+        return cls(
+            row["text"],
+            row["answer"],
+            also=tuple(listed(row, "also", str)),
+            rephrasings=tuple(listed(row, "rephrasings", str)),
+            unrelated=tuple(cls.from_json(e) for e in listed(row, "unrelated", Mapping)),
+        )
+
+
+def normal(answer: str) -> str:
+    """An answer as it is compared: lower-cased, outer white space stripped."""
+    return answer.strip().lower()
+
+
+def listed(row: Mapping[str, Any], name: str, kind: type) -> list[Any]:
+    """A field that is a list of one kind of thing, or nothing at all."""
+    found = row.get(name) or []
+    if not isinstance(found, list | tuple) or not all(isinstance(one, kind) for one in found):
+        raise BadInput(f"{name!r} must be a list of {kind.__name__}; found {found!r}")
+    return list(found)

@@ -1,0 +1,127 @@
+"""A key in a few passes over the memory: the half-space that holds the mistake and nothing else.
+
+With μ and Σ the memory's mean and covariance, Σ⁻¹(q − μ) is a first direction. The best one
+has the largest margin in whitened space, and only the few memory queries nearest to the
+boundary decide it: take the top responders, solve the small dual, take the top responders again.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tpatcher.memory import Memory
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """All queries that a new key must stay away from: the memory, and a few more.
+
+    A query whose answer already is the neuron's target may fire it freely (`target`, (n,));
+    `skip` are memory rows that are the mistake itself; `more` are past edits and the example's
+    other positions.
+    """
+
+    memory: Memory
+    target: Tensor  # (n,)
+    skip: Tensor  # rows of the memory
+    more: Tensor  # (m, d)
+    more_answers: Tensor  # (m,)
+    hurt: frozenset[int] = frozenset()  # indices that count although their answer is the target
+
+    def respond(self, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Responses of memory and more, (n, N + m), and which of them could be hurt."""
+        rows = [self.memory.respond(keys), keys.float() @ self.more.T]
+        answers = self.memory.answers
+        if answers is None:
+            free = torch.zeros(len(keys), len(self.memory), dtype=torch.bool)
+        else:
+            free = answers[None] == self.target[:, None]
+        free[:, self.skip] = True
+        free = torch.cat([free, self.more_answers[None] == self.target[:, None]], dim=1)
+        free[:, list(self.hurt)] = False
+        return torch.cat(rows, dim=1), ~free
+
+    def take(self, rows: Tensor) -> Tensor:
+        """The queries at these indices."""
+        n = len(self.memory)
+        out = torch.empty(len(rows), self.more.shape[1])
+        inside = rows < n
+        out[inside] = self.memory.queries[rows[inside]].float()
+        out[~inside] = self.more[rows[~inside] - n]
+        return out
+
+
+@dataclass(frozen=True)
+class Key:
+    """A direction and how the crowd answers to it, before any scale or threshold."""
+
+    key: Tensor  # (d,)
+    own: float  # the mistake's response
+    top: float  # the largest response of what could be hurt
+    nearest: list[int]  # who responds most, as indices into the crowd
+
+
+def keys(positives: list[Tensor], crowd: Crowd, rounds: int = 2, width: int = 64) -> list[Key]:
+    """One key per neuron; positives[i] (p, d) are the mistake's query and its other views."""
+    memory = crowd.memory
+    white = [memory.whiten(p) for p in positives]  # each (p, d)
+    directions = torch.stack([w.mean(0) for w in white])
+    candidates: list[Tensor] = [torch.empty(0, dtype=torch.long)] * len(white)
+    found: list[Key] = []
+    for turn in range(rounds + 1):
+        matrix = memory.key(directions)
+        matrix = matrix / matrix.norm(dim=-1, keepdim=True)
+        response, could = crowd.respond(matrix)
+        response = torch.where(could, response, -torch.inf)
+        best = response.topk(min(width, response.shape[1]), dim=1)
+        found = [
+            Key(
+                key=matrix[i].float(),
+                own=float(positives[i][0].double() @ matrix[i]),
+                top=float(best.values[i, 0]),
+                nearest=best.indices[i][best.values[i].isfinite()].tolist(),
+            )
+            for i in range(len(white))
+        ]
+        if turn == rounds:
+            break
+        for i, w in enumerate(white):
+            near = torch.tensor(found[i].nearest, dtype=torch.long)
+            candidates[i] = torch.cat([candidates[i], near]).unique()
+            if len(candidates[i]):
+                crowded = memory.whiten(crowd.take(candidates[i]))
+                pairs = (w[:, None] - crowded[None]).flatten(0, 1)  # (p·c, d)
+                directions[i] = torch.from_numpy(widest(pairs.numpy()))
+    return found
+
+
+def widest(pairs: np.ndarray, tolerance: float = 1e-3) -> np.ndarray:
+    """The direction u with the largest min of pairs·u / |u|: the point of the hull nearest to 0.
+
+    Its dual, min ½αᵀGα − 1ᵀα over α ≥ 0 with G the Gram matrix, by an active set: solve on the
+    support, step back to the border where a weight would turn negative, add whoever violates.
+    """
+    gram = pairs @ pairs.T
+    gram[np.diag_indices_from(gram)] *= 1 + 1e-6
+    alpha = np.zeros(len(gram))
+    support: list[int] = [int(np.argmin(np.diag(gram)))]
+    for _ in range(4 * len(gram)):
+        solved = np.linalg.solve(gram[np.ix_(support, support)], np.ones(len(support)))
+        if solved.min() > 0:
+            alpha[:] = 0
+            alpha[support] = solved
+            slack = gram @ alpha - 1
+            worst = int(np.argmin(slack))
+            if slack[worst] >= -tolerance or worst in support:
+                break
+            support.append(worst)
+        else:
+            now = alpha[support]
+            falling = solved < 0
+            share = (now[falling] / (now[falling] - solved[falling])).min()
+            alpha[support] = now + share * (solved - now)
+            support = [i for i in support if alpha[i] > 1e-12] or [int(np.argmin(np.diag(gram)))]
+    direction: np.ndarray = alpha @ pairs
+    return direction
