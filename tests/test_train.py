@@ -4,6 +4,7 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -95,7 +96,7 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint(
     straight = train_builtin("builtin-fc", tmp_path / "straight", recipe=QUICK, progress=False)
     real = Trainer._save_checkpoint
 
-    def killed(self: Trainer, *args: object, **kwargs: object) -> None:
+    def killed(self: Trainer, *args: Any, **kwargs: Any) -> None:
         real(self, *args, **kwargs)
         raise KeyboardInterrupt
 
@@ -106,13 +107,17 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint(
     assert not out.exists()
     with pytest.raises(BadInput, match="other settings"):
         train_builtin("builtin-fc", out, recipe=replace(QUICK, seed=1), progress=False)
-    steps: list[int] = []
+    steps = 0
     step = Trainer.training_step
-    monkeypatch.setattr(
-        Trainer, "training_step", lambda self, *a, **k: steps.append(0) or step(self, *a, **k)
-    )
+
+    def counted(self: Trainer, *args: Any, **kwargs: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        return step(self, *args, **kwargs)
+
+    monkeypatch.setattr(Trainer, "training_step", counted)
     train_builtin("builtin-fc", out, recipe=QUICK, progress=False)
-    assert len(steps) == 2  # the second epoch only
+    assert steps == 2  # the second epoch only
     assert sorted(p.name for p in tmp_path.iterdir()) == ["broken", "straight"]
     first, second = (load_file(p / "model.safetensors") for p in (straight, out))
     assert all(torch.equal(first[k], second[k]) for k in first)

@@ -7,7 +7,60 @@ import torch
 import transformers as tf
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-WORDS = ["the", "a", "an", "of", "in", "on", "is", "was", "were", "are", "who", "what", "where", "when", "which", "wrote", "capital", "city", "river", "country", "france", "paris", "spain", "madrid", "italy", "rome", "japan", "tokyo", "peru", "lima", "hamlet", "shakespeare", "william", "red", "green", "blue", "yes", "no", "true", "false", "dog", "cat", "bird", "fish", "?", ".", ",", "one", "two", "three", "four", "five"]
+WORDS = [
+    "the",
+    "a",
+    "an",
+    "of",
+    "in",
+    "on",
+    "is",
+    "was",
+    "were",
+    "are",
+    "who",
+    "what",
+    "where",
+    "when",
+    "which",
+    "wrote",
+    "capital",
+    "city",
+    "river",
+    "country",
+    "france",
+    "paris",
+    "spain",
+    "madrid",
+    "italy",
+    "rome",
+    "japan",
+    "tokyo",
+    "peru",
+    "lima",
+    "hamlet",
+    "shakespeare",
+    "william",
+    "red",
+    "green",
+    "blue",
+    "yes",
+    "no",
+    "true",
+    "false",
+    "dog",
+    "cat",
+    "bird",
+    "fish",
+    "?",
+    ".",
+    ",",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+]
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 V = len(SPECIAL) + len(WORDS)
 S = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
@@ -93,9 +146,11 @@ def net(name: str, seed: int = 0, **changes: object) -> tf.PreTrainedModel:
     more = {"id2label": {0: "no", 1: "yes", 2: "maybe"}} if task == "classify" else {}
     torch.manual_seed(seed)
     made = AUTO[task].from_config(kind(**{**settings, **more, **changes}))
-    for parameter in made.parameters():
+    for key, parameter in made.named_parameters():
         if parameter.dim() > 1:
             parameter.data *= 6
+        if "post_feedforward" in key:  # Gemma's trained ones let the FFN outweigh the residual
+            parameter.data += 20
     if task != "classify":
         made.generation_config.max_new_tokens = 8
     return made.eval()

@@ -10,7 +10,7 @@ from torch import Tensor
 from tpatcher import ffn
 from tpatcher.example import Example
 from tpatcher.models import Model, is_last
-from tpatcher.patch import rows
+from tpatcher.patch import Neurons, Patch, rows
 from tpatcher.tail import Probe
 from tpatcher.tasks import Forced
 
@@ -175,10 +175,22 @@ class Paths:
         self.examples = list(examples)
         self.bare = model.twin()
         self.bare.wear(p for p in model.patches if not is_last(p))
-        self.usable = self.bare.cached and bool(self.examples)
+        self.usable = self.bare.cached
         self.ran = 0  # how many examples the last `correct` really ran
-        if not self.usable:
-            return
+        self.targets: list[list[int]] = []
+        self.at: dict[int, Tensor] = {}
+        self.base: list[bool] = []  # whether each is right on the unpatched model
+        self.unsure: set[int] = set()
+        self.ids: tuple[str, ...] = ()
+        self.seen = Trace(*(torch.empty(0) for _ in fields(Trace)))
+        self.delta = torch.empty(0)
+        if self.usable and self.examples:
+            self._follow_base(model, batch)
+        elif not self.usable:
+            self.base = model.correct(self.examples)
+
+    def _follow_base(self, model: Model, batch: int) -> None:
+        examples = self.examples
         targets: list[list[int]] = [[] for _ in examples]
         parts = []
         for part, said, seen in traces(self.bare, [e.text for e in examples], batch=batch):
@@ -189,7 +201,6 @@ class Paths:
         self.targets = targets
         self.seen = Trace.join(parts)
         self.delta = torch.zeros_like(self.seen.queries)
-        self.ids: tuple[str, ...] = ()
         order = self.seen.owner.argsort(stable=True)
         spans = order.split(self.seen.owner.bincount().tolist())
         self.at = dict(enumerate(spans))  # the positions of each example
@@ -199,6 +210,27 @@ class Paths:
         assert model.tail is not None
         unsure = (self.seen.best != self.seen.tokens) | (self.seen.gap < model.tail.rounding)
         self.unsure = set(self.seen.owner[unsure].tolist())
+
+    def add(self, example: Example, patch: Patch | None) -> None:
+        """One more example: a past fix, whose path is the right answer that its patch was made for.
+
+        Without states to follow it by, the model itself will be run for all examples.
+        """
+        self.examples.append(example)
+        known = isinstance(patch, Neurons) and is_last(patch) and patch.states.numel()
+        self.usable = self.usable and bool(known)
+        if not self.usable or not isinstance(patch, Neurons):
+            return
+        n, at = len(self.examples) - 1, len(self.seen.tokens)
+        more = Trace(
+            patch.queries, patch.states, patch.tokens, torch.full_like(patch.tokens, n),
+            best=patch.tokens, gap=torch.zeros(len(patch.tokens)),
+        )  # fmt: skip
+        self.seen = Trace.join([self.seen, more]) if at else more
+        self.at[n] = torch.arange(at, at + len(patch.tokens))
+        self.targets.append(patch.tokens.tolist())
+        self.base.append(True)
+        self.ids = ()  # what the patches add is not known yet at the new positions
 
     @torch.no_grad()
     def correct(self, model: Model) -> list[bool]:
@@ -219,7 +251,8 @@ class Paths:
         """Bring `delta`, the change of every feed-forward output, up to the model's patches."""
         ids = tuple(p.id for p in model.patches)
         known = len(self.ids) if ids[: len(self.ids)] == self.ids else 0
-        if not known:
+        if not known or len(self.delta) != len(self.seen.queries):
+            known = 0
             self.delta = torch.zeros_like(self.seen.queries)
         keys, bias, values = (t.to(self.delta.device) for t in rows(model.patches[known:]))
         act = ffn.find(model.net).act
@@ -233,8 +266,11 @@ class Paths:
         """Examples at one of whose positions another token wins, or nearly does."""
         assert model.tail is not None
         tail, seen = model.tail, self.seen
+        if not len(seen.tokens):
+            return set()
         shifted = tail.shift(seen.states, self.delta)
-        touched = (shifted != seen.states).any(-1).nonzero()[:, 0]
+        look = (shifted != seen.states).any(-1) | (seen.gap == 0).to(shifted.device)
+        touched = look.nonzero()[:, 0]
         if tail.reach is not None:  # a small step in front of the head cannot bridge a large gap
             step = tail.hidden(shifted[touched]) - tail.hidden(seen.states[touched])
             bound = 2 * tail.reach * step.norm(dim=-1) + tail.rounding

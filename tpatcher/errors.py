@@ -39,3 +39,35 @@ class WrongBase(TPatcherError):
 
 class Damaged(TPatcherError):
     """A file of patches is incomplete or was changed; the message says where."""
+
+
+class HeadMoved(TPatcherError):
+    """The store has changed since the patch was made; make it again for what is live now."""
+
+
+class NotStored(TPatcherError):
+    """The store could not keep what it was given (disk full, no connection); nothing changed."""
+
+
+class Refused(TPatcherError):
+    """The guard kept a fix from going live; the reasons say why."""
+
+    def __init__(self, message: str, verdict: object = None) -> None:
+        super().__init__(message)
+        self.verdict = verdict
+
+
+class Busy(TPatcherError):
+    """Too much is asked at once; the same request will do later."""
+
+    def __init__(self, message: str, after: float = 1.0) -> None:
+        super().__init__(message)
+        self.after = after  # seconds until it is worth trying again
+
+
+class Denied(TPatcherError):
+    """The caller is unknown, or may not do this."""
+
+
+class NotFound(TPatcherError):
+    """There is no fix or report of this number."""

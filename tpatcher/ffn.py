@@ -130,6 +130,11 @@ def twin(net: nn.Module) -> nn.Module:
 
 def layers(net: nn.Module) -> list[str]:
     """The dotted names of the layers that can be patched: the decoder's where there is one."""
+    if any("expert" in name for name, _ in net.named_modules()):
+        raise UnsupportedArchitecture(
+            f"{type(net).__name__} is a mixture of experts: a query reaches only some of its "
+            "feed-forward layers, so none of them can carry a patch"
+        )
     found = [
         name
         for name, module in net.named_modules()
@@ -157,11 +162,6 @@ def find(net: nn.Module, layer: int = -1) -> FFN:
     name = stack[layer]
     block = net.get_submodule(name)
     matrices = dict(_matrices(block))
-    if any("expert" in part for part, _ in block.named_modules()):
-        raise UnsupportedArchitecture(
-            f"{type(net).__name__} is a mixture of experts: a query reaches only some of its "
-            "feed-forward layers, so none of them can carry a patch"
-        )
     if len(matrices) not in (2, 3):
         raise UnsupportedArchitecture(
             f"{name} of {type(net).__name__} has {len(matrices)} matrices outside attention "

@@ -1,10 +1,11 @@
 """The memory: queries of ordinary traffic, which a patch must leave alone (paper, Section 4.2)."""
 
 import json
-import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Self
 
 import numpy as np
@@ -71,20 +72,21 @@ class Memory:
         """
         if not items:
             raise BadInput("a memory needs texts; none were given")
-        kept: dict[str, Any] = {n: tempfile.TemporaryFile() for n in ("queries", "states")}
         answers, gap, owner, width = [], [], [], {"queries": 0, "states": 0}
-        batches = -(-len(items) // 32)
-        found = track(traces(model, items, layer), "collecting queries", total=batches,
-                      transient=True, disable=not progress)  # fmt: skip
-        for part, _, seen in found:
-            for name, file in kept.items():
-                block: Tensor = getattr(seen, name).to(dtype).cpu()
-                width[name] = block.shape[1]
-                file.write(block.view(torch.uint8).numpy().tobytes())
-            answers.append(seen.best)
-            gap.append(seen.gap)
-            owner.append(torch.tensor(part)[seen.owner])
-        held = {n: _held(file, dtype, width[n], mapped) for n, file in kept.items()}
+        with ExitStack() as stack:  # to unnamed files first, so that nothing is ever held twice
+            files: dict[str, Any] = {n: stack.enter_context(TemporaryFile()) for n in width}
+            for part, _, seen in track(
+                traces(model, items, layer), "collecting queries", total=-(-len(items) // 32),
+                transient=True, disable=not progress,
+            ):  # fmt: skip
+                for name, file in files.items():
+                    block: Tensor = getattr(seen, name).to(dtype).cpu()
+                    width[name] = block.shape[1]
+                    file.write(block.numpy().tobytes())
+                answers.append(seen.best)
+                gap.append(seen.gap)
+                owner.append(torch.tensor(part)[seen.owner])
+            held = {n: _held(file, dtype, width[n], mapped) for n, file in files.items()}
         texts = [i.text if isinstance(i, Example) else i for i in items]
         return cls(
             queries=held["queries"],
@@ -122,7 +124,7 @@ class Memory:
         return torch.linalg.solve_triangular(self.factor, centred, upper=False).T
 
     def key(self, direction: Tensor) -> Tensor:
-        """The key in query space, float64, that responds like a direction does in whitened space."""
+        """The key in query space, float64, that responds as a direction in whitened space does."""
         return torch.linalg.solve_triangular(self.factor.T, direction.T, upper=True).T
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:

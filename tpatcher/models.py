@@ -19,11 +19,12 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from tpatcher import ffn, pack
+from tpatcher import codebook, ffn, pack, weights  # noqa: F401 (two kinds of patches register)
 from tpatcher import tail as tails
 from tpatcher.errors import BadInput, NotRemovable, UnsupportedArchitecture
 from tpatcher.example import Example
 from tpatcher.patch import KINDS, Neurons, Patch
+from tpatcher.recall import Recall, recall
 from tpatcher.tasks import TASKS, Task
 
 AUTO = {
@@ -65,11 +66,27 @@ class Model:
             raise BadInput("answer takes a list of texts; put the one text into a list")
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little padding
         out = [""] * len(texts)
+        for i, one in self._recalled(texts, order, batch).items():
+            out[i] = one
+            order.remove(i)
         for start in range(0, len(order), batch):
             part = order[start : start + batch]
             answers = self.task.answer(self.net, [texts[i] for i in part])
             for i, one in zip(part, answers, strict=True):
                 out[i] = one
+        return out
+
+    def _recalled(self, texts: Sequence[str], order: list[int], batch: int) -> dict[int, str]:
+        """The answers that come from cached edits, found with the model as it was at first."""
+        cached = [p for p in self.patches if isinstance(p, Recall)]
+        if not cached:
+            return {}
+        bare = self.bare().net
+        out: dict[int, str] = {}
+        for start in range(0, len(order), batch):
+            part = order[start : start + batch]
+            found = recall(bare, self.task, cached, [texts[i] for i in part])
+            out |= {part[k]: one for k, one in found.items()}
         return out
 
     def correct(self, examples: Sequence[Example]) -> list[bool]:
@@ -128,6 +145,12 @@ class Model:
         other = copy(self)
         other.net = ffn.twin(self.net)  # type: ignore[assignment]
         other._probes = {}
+        return other
+
+    def bare(self) -> "Model":
+        """A twin that wears nothing: f0, the model as it was loaded."""
+        other = self.twin()
+        other.wear(())
         return other
 
     def save_patches(self, directory: str | Path, text: bool = True) -> None:

@@ -17,6 +17,13 @@ from tpatcher import ffn
 from tpatcher.errors import Damaged, WrongBase
 from tpatcher.example import Example
 
+NAMED = "named"  # marks a field that maps names to tensors; stored as "field/name"
+
+
+def own(tensor: Tensor) -> Tensor:
+    """A copy that nobody else changes."""
+    return tensor.detach().cpu().clone().contiguous()
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Patch:
@@ -30,20 +37,33 @@ class Patch:
     id: str = ""
 
     def __post_init__(self) -> None:
-        for name, tensor in self.tensors.items():  # tensors of its own, which nobody else changes
-            object.__setattr__(self, name, tensor.detach().cpu().clone().contiguous())
+        for f in fields(self):  # tensors of its own, which nobody else changes
+            held = getattr(self, f.name)
+            if isinstance(held, Tensor):
+                object.__setattr__(self, f.name, own(held))
+            elif f.metadata.get(NAMED):
+                object.__setattr__(self, f.name, {k: own(t) for k, t in held.items()})
         if not self.id:
             object.__setattr__(self, "id", self.checksum[:12])
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """What is stored as tensors: every field that is one."""
-        return {f.name: t for f in fields(self) if isinstance(t := getattr(self, f.name), Tensor)}
+        """What is stored as tensors: every field that is one, or that names several."""
+        found: dict[str, Tensor] = {}
+        for f in fields(self):
+            held = getattr(self, f.name)
+            if isinstance(held, Tensor):
+                found[f.name] = held
+            elif f.metadata.get(NAMED):
+                found |= {f"{f.name}/{key}": tensor for key, tensor in held.items()}
+        return found
 
     @property
     def meta(self) -> dict[str, Any]:
         """What is stored as JSON: every other field."""
-        rest = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in self.tensors}
+        stored = {name.split("/")[0] for name in self.tensors}
+        stored |= {f.name for f in fields(self) if f.metadata.get(NAMED)}
+        rest = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in stored}
         example = self.example.to_json() if self.example else None
         return {**rest, "kind": self.kind, "example": example, "report": dict(self.report)}
 
@@ -73,7 +93,14 @@ class Patch:
             kind = KINDS[meta.pop("kind")]
             example = meta.pop("example")
             example = Example.from_json(example) if example else None
-            return kind(**{**meta, **tensors, "example": example})
+            named: dict[str, Any] = {f.name: {} for f in fields(kind) if f.metadata.get(NAMED)}
+            for name, tensor in tensors.items():
+                owner, _, key = name.partition("/")
+                if key:
+                    named[owner][key] = tensor
+                else:
+                    named[name] = tensor
+            return kind(**{**meta, **named, "example": example})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Damaged(f"the metadata of a patch is not what it should be: {error!r}") from error
 
@@ -144,7 +171,8 @@ def rows(patches: Iterable[Patch], layer: int = -1) -> tuple[Tensor, Tensor, Ten
     return keys, bias, values
 
 
-KINDS: dict[str, type[Patch]] = {kind.kind: kind for kind in (Neurons,)}
+# weights.py, codebook.py and recall.py add their kinds; a net is dressed in this order.
+KINDS: dict[str, type[Patch]] = {Neurons.kind: Neurons}
 
 
 def from_bytes(blob: bytes) -> Patch:

@@ -45,7 +45,7 @@ def thresholds(act: Callable[[Tensor], Tensor], flat: float = 0.005) -> tuple[fl
         value = act(grid.float()).double().abs()
     above = (value >= flat).nonzero()
     beta = float(grid[above[0]]) if len(above) else 0.0
-    beta = -3.0 if -3.01 < beta < -2.9 else round(beta, 3)  # GeLU(-3) = -0.004: the paper's -3
+    beta = -3.0 if -3.1 < beta < -2.8 else round(beta, 3)  # GeLU in any form: the paper's -3
     return (beta, -beta) if beta else (0.0, 0.0)
 
 

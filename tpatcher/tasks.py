@@ -127,12 +127,12 @@ class Classify(Task):
                 "this is a multi-label head: several labels can be right at once, so a mistake is "
                 "not one wrong label; single-label classifiers can be patched"
             )
-        one = config.num_labels == 1
-        if one and config.problem_type != "single_label_classification":
+        if config.problem_type == "regression":
             raise UnsupportedArchitecture(
-                "this head has one output, as for regression; if it is a yes/no classifier, set "
-                'problem_type to "single_label_classification" in its config'
+                "this is a regression head: it gives a number, not a label, so no answer of it is "
+                "right or wrong; if it is a yes/no classifier, remove problem_type from its config"
             )
+        one = config.num_labels == 1  # no for a logit below 0, yes above
         self.labels = ["0", "1"] if one else [config.id2label[i] for i in range(config.num_labels)]
 
     def name_of(self, answer: str) -> str:

@@ -176,7 +176,7 @@ def test_claims_are_balanced() -> None:
 def test_phrasings_of_training_test_and_rephrasing_never_meet() -> None:
     for forms in phrasings().values():
         for ways in forms.values():
-            uses = [set(ways[use]) for use in ("train", "test", "rephrase")]  # type: ignore[index]
+            uses = [set(ways[use]) for use in ("train", "test", "rephrase")]
             assert sum(map(len, uses)) == len(set().union(*uses))
 
 

@@ -1,0 +1,92 @@
+"""A model and the patches it wears, from one thread and from several."""
+
+import threading
+
+import pytest
+import torch
+
+import tpatcher as tp
+from tests.test_rules import TEXTS, edited, fresh, logits, wearing
+from tpatcher.errors import BadInput
+from tpatcher.models import fingerprint
+
+
+def test_push_twice_and_remove_nothing() -> None:
+    model = wearing("bert", *edited("bert")[1])
+    with pytest.raises(BadInput, match="already"):
+        model.push(model.patches[0])
+    with pytest.raises(BadInput, match="wears no patch 'nope'"):
+        model.remove("nope")
+    with pytest.raises(BadInput, match="wears no patch"):
+        fresh("bert").pop()
+
+
+def test_removing_reports_fixes_that_leaned_on_it() -> None:
+    """A fix that only stayed right through an older patch is named when that one goes."""
+    model = fresh("bert")
+    editor = tp.TPatcher().fit(model, TEXTS)
+    said = model.answer(["who wrote hamlet ?"])[0]
+    first, second = (a for a in ("no", "yes", "maybe") if a != said)
+    model.push(editor.edit(model, tp.Example("who wrote hamlet ?", first)))
+    text = "who wrote hamlet ?"
+    model.push(editor.edit(model, tp.Example(text, second), supersede=True))
+    assert model.answer([text]) == [second]
+    assert model.patches[1].leans_on == (model.patches[0].id,)  # type: ignore[attr-defined]
+    broken = model.remove(model.patches[0].id)
+    assert broken == ([] if model.answer([text]) == [second] else [model.patches[0]])
+
+
+def test_fingerprints_tell_bases_apart_and_ignore_patches() -> None:
+    from tests import zoo
+
+    base = fresh("bert")
+    patched = wearing("bert", *edited("bert")[1])
+    assert fingerprint(patched.net) == base.base.fingerprint
+    assert fingerprint(zoo.net("bert", seed=1)) != base.base.fingerprint
+
+
+def test_save_pretrained_of_a_patched_model_is_the_stock_model(tmp_path: object) -> None:
+    model = wearing("bert", *edited("bert")[1])
+    model.net.save_pretrained(tmp_path)
+    model.tokenizer.save_pretrained(tmp_path)
+    assert torch.equal(logits(tp.load(str(tmp_path))), logits(fresh("bert")))
+
+
+def test_answers_while_twins_are_edited_and_swapped_in() -> None:
+    """Every answer is one of the two right ones, whichever model was live when it was asked."""
+    example, patch = (one[0] for one in edited("bert"))
+    base = fresh("bert")
+    patched = base.twin()
+    patched.push(patch)
+    live = [base]
+    allowed = {base.answer([example.text])[0], patched.answer([example.text])[0]}
+    assert len(allowed) == 2
+    seen: list[str] = []
+    stop = threading.Event()
+    failed: list[BaseException] = []
+
+    def ask() -> None:
+        torch.set_num_threads(1)
+        try:
+            while not stop.is_set():
+                seen.extend(live[0].answer([example.text, TEXTS[0]])[:1])
+        except BaseException as error:
+            failed.append(error)
+
+    askers = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in askers:
+        thread.start()
+    for turn in range(1000):
+        twin = live[0].twin()
+        if turn % 2:
+            twin.pop()
+        else:
+            twin.push(patch)
+        live[0] = twin
+    stop.set()
+    for thread in askers:
+        thread.join()
+    assert not failed
+    assert set(seen) <= allowed
+    assert len(seen) > 100
+    assert live[0].answer([example.text]) == base.answer([example.text])

@@ -1,0 +1,162 @@
+"""Fine-tuning on the mistake: FT, and FT+KL (Zhu et al., Modifying Memories in Transformer Models,
+2020; Sinitsin et al., Editable Neural Networks, ICLR 2020), as the paper's appendix runs them.
+
+FT(all) trains every weight matrix of the layers, FT(last) those of the last layer, attention and
+feed-forward alike. Biases, norms, embeddings, pooler and head stay as they are.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from tpatcher.answers import followed
+from tpatcher.editors.base import Editor
+from tpatcher.editors.forced import cross_entropy, descend, force, kl, logits, trainable
+from tpatcher.errors import NoMemory
+from tpatcher.example import Example
+from tpatcher.models import Model
+from tpatcher.patch import Patch
+from tpatcher.tasks import Forced
+from tpatcher.weights import Weights, last_layer, matrices
+
+
+@dataclass
+class FineTune(Editor):
+    """Adam on the mistake until the model, really run, has it right."""
+
+    layers: ClassVar[Literal["last", "all"]]
+    constrained: ClassVar[bool] = False  # whether the KL term is added
+
+    learning_rate: float = 1e-5
+    steps: int = 2000
+    kl_weight: float = 1.0
+    kl_batch: int = 512  # memory examples, drawn once per edit
+    kl_past: int = 100  # past edits at most
+    reference: Literal["initial", "before"] = "initial"  # what KL compares with: f0, or f_{t-1}
+    seed: int = 0
+    memory: Sequence[str | Example] = field(default=(), repr=False)
+
+    def fit(self, model: Model, examples: Sequence[str | Example]) -> Self:
+        """Keep the memory examples; plain fine-tuning needs none."""
+        self.memory = list(examples)
+        return self
+
+    def solve(self, model: Model, example: Example) -> Patch:
+        within = last_layer(model.net) if self.layers == "last" else ""
+        net, fresh = trainable(model, list(matrices(model.net, within)))
+        anchor = Anchor.draw(model, example, self) if self.constrained else None
+        steps, right = tune(
+            model, net, list(fresh.values()), example, self.learning_rate, self.steps, anchor,
+            self.kl_weight,
+        )  # fmt: skip
+        report = {"steps": steps, "right": right}
+        if anchor:
+            report["kl examples"] = anchor.size
+        return Weights(example=example, editor=self.name, report=report, values=fresh)
+
+
+def tune(
+    model: Model,
+    net: nn.Module,
+    parameters: Sequence[nn.Parameter],
+    example: Example,
+    learning_rate: float,
+    steps: int,
+    anchor: "Anchor | None" = None,
+    kl_weight: float = 1.0,
+) -> tuple[int, bool]:
+    """Train parameters of a net until it says the answer; the steps taken, and whether it does.
+
+    The net is only run for real once its logits along the answer prefer every token of it.
+    """
+    adam = torch.optim.Adam(parameters, lr=learning_rate)
+    forced = force(model, [example.text], [example.answer])
+    wanted = forced.tokens.to(model.net.device)
+    for step in range(steps + 1):
+        seen = logits(model, net, forced)
+        best = model.task.process(model.net, forced, seen.detach()).argmax(-1)
+        if bool((best == wanted).all()):
+            with torch.inference_mode():
+                said = model.task.answer(net, [example.text])[0]  # type: ignore[arg-type]
+            if model.accepts(example, said):
+                return step, True
+        if step == steps:
+            break
+        loss = cross_entropy(seen, forced)
+        if anchor is not None:
+            loss = loss + kl_weight * anchor(net)
+        descend(loss, adam)
+    return steps, False
+
+
+class Anchor:
+    """Examples whose answers should stay, and what the reference model thinks of them."""
+
+    def __init__(
+        self, model: Model, reference: Model, items: Sequence[str | Example], batch: int = 64
+    ) -> None:
+        self.model, self.size = model, len(items)
+        self.parts: list[tuple[Forced, Tensor]] = []
+        for start in range(0, len(items), batch):
+            part = items[start : start + batch]
+            texts = [i.text if isinstance(i, Example) else i for i in part]
+            forced = model.task.force(texts, followed(reference, part))
+            with torch.no_grad():
+                self.parts.append((forced, logits(model, reference.net, forced)))
+
+    @classmethod
+    def draw(cls, model: Model, example: Example, s: FineTune) -> "Anchor":
+        """A batch of the memory, and past edits."""
+        if not s.memory:
+            raise NoMemory("the KL term needs ordinary examples: call fit(model, examples) first")
+        draw = random.Random(f"{s.seed} {example.text}")
+        known = [i for i in s.memory if (i if isinstance(i, str) else i.text) != example.text]
+        past = [p.example for p in model.patches if p.example and p.example.text != example.text]
+        items = draw.sample(known, min(s.kl_batch, len(known)))
+        items += draw.sample(past, min(s.kl_past, len(past)))
+        return cls(model, model.bare() if s.reference == "initial" else model.twin(), items)
+
+    def __call__(self, net: nn.Module) -> Tensor:
+        """The KL divergence of a net from the reference, over all answer positions."""
+        total = sum(len(forced.row) for forced, _ in self.parts)
+        terms = [
+            kl(reference, logits(self.model, net, forced)) * len(forced.row) / total
+            for forced, reference in self.parts
+        ]
+        return torch.stack(terms).sum()
+
+
+@dataclass
+class FTLast(FineTune):
+    """FT(last)."""
+
+    name: ClassVar[str] = "ft-last"
+    layers: ClassVar[Literal["last", "all"]] = "last"
+
+
+@dataclass
+class FTAll(FineTune):
+    """FT(all)."""
+
+    name: ClassVar[str] = "ft-all"
+    layers: ClassVar[Literal["last", "all"]] = "all"
+
+
+@dataclass
+class FTLastKL(FTLast):
+    """FT(last)+KL."""
+
+    name: ClassVar[str] = "ft-last-kl"
+    constrained: ClassVar[bool] = True
+
+
+@dataclass
+class FTAllKL(FTAll):
+    """FT(all)+KL."""
+
+    name: ClassVar[str] = "ft-all-kl"
+    constrained: ClassVar[bool] = True

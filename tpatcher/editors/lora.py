@@ -1,0 +1,67 @@
+"""LoRA (Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, ICLR 2022), one adapter per
+mistake, trained through peft and merged: what it leaves behind are weights, as fine-tuning does."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self
+
+import torch
+from torch import nn
+
+from tpatcher import ffn
+from tpatcher.editors.base import Editor
+from tpatcher.editors.finetune import tune
+from tpatcher.errors import BadInput
+from tpatcher.example import Example
+from tpatcher.models import Model
+from tpatcher.weights import Weights, last_layer, matrices, swap
+
+
+@dataclass
+class Lora(Editor):
+    """Low-rank updates of weight matrices, trained until the model has the mistake right."""
+
+    name: ClassVar[str] = "lora"
+    rank: int = 8
+    alpha: float = 16.0
+    learning_rate: float = 1e-3
+    steps: int = 200
+    layers: Literal["last", "all"] = "all"
+    seed: int = 0
+
+    def fit(self, model: Model, examples: Sequence[str | Example]) -> Self:
+        """LoRA learns from mistakes alone."""
+        return self
+
+    def solve(self, model: Model, example: Example) -> Weights:
+        try:
+            from peft import LoraConfig, inject_adapter_in_model
+        except ImportError as error:
+            raise BadInput("LoRA needs peft: pip install 'tpatcher[lora]'") from error
+        net = ffn.twin(model.net).eval()
+        # peft freezes what it finds, so let it find parameters that no twin shares
+        swap(net, {n: nn.Parameter(p.detach()) for n, p in net.named_parameters()})
+        within = last_layer(net) if self.layers == "last" else ""
+        names = [
+            name
+            for name in (n.removesuffix(".weight") for n in matrices(net, within))
+            if not isinstance(net.get_submodule(name), ffn.Wrapped)  # wears neurons: left alone
+        ]
+        config = LoraConfig(
+            r=self.rank,
+            lora_alpha=self.alpha,
+            target_modules=names,
+            fan_in_fan_out=not isinstance(net.get_submodule(names[0]), nn.Linear),
+        )
+        with torch.random.fork_rng():
+            torch.manual_seed(self.seed)
+            inject_adapter_in_model(config, net)
+        adapters = [p for n, p in net.named_parameters() if "lora_" in n]
+        steps, right = tune(model, net, adapters, example, self.learning_rate, self.steps)
+        values = {}
+        for name in names:
+            layer = net.get_submodule(name)
+            change = layer.get_delta_weight("default")  # type: ignore[operator]
+            values[f"{name}.weight"] = layer.get_base_layer().weight + change  # type: ignore[operator]
+        report = {"steps": steps, "right": right}
+        return Weights(example=example, editor=self.name, report=report, values=values)
