@@ -41,7 +41,7 @@ class Server:
         )
 
     def stop(self) -> None:
-        self.run("pg_ctl", "-D", str(self.directory / "data"), "-m", "immediate", "-w", "stop")
+        self.run("pg_ctl", "-D", str(self.directory / "data"), "-m", "fast", "-w", "stop")
 
     def kill(self) -> None:
         """SIGKILL to the server and all its children; returns when they are gone."""
@@ -59,10 +59,8 @@ class Server:
 
 
 def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    """Whether the process table has it: a zombie too keeps the server's lock file valid."""
+    return Path(f"/proc/{pid}").exists()
 
 
 @contextmanager

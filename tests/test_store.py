@@ -111,7 +111,8 @@ def test_a_pack_goes_out_and_comes_in(url: str, model: Model, tmp_path: Path) ->
     other.append(patch(2))
     assert other.adopt(tmp_path / "pack", who="bob") == [2]  # the one that it had stays one
     assert sorted(p.id for p in other.live()) == sorted(p.id for p in store.live())
-    store.close(), other.close()
+    store.close()
+    other.close()
 
 
 def test_a_patch_made_for_an_older_head_is_turned_away(url: str, model: Model) -> None:
@@ -151,10 +152,14 @@ def test_many_writers_at_once_each_take_their_turn(url: str, model: Model) -> No
                     moved.append(me)
 
     threads = [threading.Thread(target=write, args=[i]) for i in range(4)]
-    [t.start() for t in threads], [t.join() for t in threads]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert stores[0].live_ids() == list(range(1, 25))
     assert len({p.id for p in stores[0].live()}) == 24
-    [s.close() for s in stores]
+    for store in stores:
+        store.close()
 
 
 def test_another_base_is_refused(url: str, model: Model) -> None:

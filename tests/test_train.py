@@ -65,6 +65,7 @@ def test_a_builtin_seq2seq_learns_and_spells_answers_back(tmp_path: Path) -> Non
     recipe = replace(QUICK, epochs=60, rate=3e-3)
     out = train_builtin("builtin-qa", tmp_path / "qa", recipe=recipe, progress=False)
     net, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(out), AutoTokenizer.from_pretrained(out)
+    assert "model.encoder.embed_tokens.weight" not in load_file(out / "model.safetensors")  # tied
     assert (net.generation_config.num_beams, net.generation_config.do_sample) == (1, False)
     batch = tokenizer([e.text for e in QUESTIONS], return_tensors="pt", padding=True)
     said = tokenizer.batch_decode(net.generate(**batch), skip_special_tokens=True)

@@ -13,14 +13,27 @@ _NAMES = {
     "TPatcher": "editors",
     "EDITORS": "editors",
     "load": "models",
+    "run": "sme",
+    "score": "sme",
 }
-__all__ = ["EDITORS", "Example", "Memory", "Model", "TPatcher", "__version__", "load"]
+__all__ = [
+    "EDITORS",
+    "Example",
+    "Memory",
+    "Model",
+    "TPatcher",
+    "__version__",
+    "load",
+    "run",
+    "score",
+]
 
 if TYPE_CHECKING:
     from tpatcher.editors import EDITORS, TPatcher
     from tpatcher.example import Example
     from tpatcher.memory import Memory
     from tpatcher.models import Model, load
+    from tpatcher.sme import run, score
 
 
 def __getattr__(name: str) -> Any:

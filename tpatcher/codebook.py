@@ -73,7 +73,7 @@ class Codebook(Patch):
     def dress(cls, net: nn.Module, before: Sequence[Patch], after: Sequence[Patch]) -> None:
         for layer in {p.layer for p in (*before, *after) if isinstance(p, Codebook)}:
             worn = newest(after, layer)
-            write(net, layer, worn and (worn.keys, worn.radii, worn.values))
+            write(net, layer, (worn.keys, worn.radii, worn.values) if worn else None)
 
 
 def newest(patches: Sequence[Patch], layer: int) -> Codebook | None:

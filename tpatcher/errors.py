@@ -66,7 +66,11 @@ class Busy(TPatcherError):
 
 
 class Denied(TPatcherError):
-    """The caller is unknown, or may not do this."""
+    """The caller is unknown, or is known and may not do this."""
+
+    def __init__(self, message: str, known: bool = False) -> None:
+        super().__init__(message)
+        self.known = known
 
 
 class NotFound(TPatcherError):

@@ -23,9 +23,10 @@ from tpatcher import codebook, ffn, pack, weights  # noqa: F401 (two kinds of pa
 from tpatcher import tail as tails
 from tpatcher.errors import BadInput, NotRemovable, UnsupportedArchitecture
 from tpatcher.example import Example
+from tpatcher.generation import TASKS
 from tpatcher.patch import KINDS, Neurons, Patch
 from tpatcher.recall import Recall, recall
-from tpatcher.tasks import TASKS, Task
+from tpatcher.tasks import Task
 
 AUTO = {
     "classify": AutoModelForSequenceClassification,
@@ -175,7 +176,7 @@ class Model:
 
     @property
     def cached(self) -> bool:
-        """Whether cached states tell this model's answers: all its patches are in the last layer."""
+        """Whether cached states tell the answers: all patches are neurons of the last layer."""
         return self.tail is not None and all(map(is_last, self.patches))
 
     def _wear(self, patches: tuple[Patch, ...]) -> None:

@@ -73,7 +73,7 @@ class Patch:
         digest = hashlib.sha256(self.kind.encode())
         for name, tensor in sorted(self.tensors.items()):
             digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-            digest.update(tensor.view(torch.uint8).numpy().tobytes())
+            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
         digest.update(json.dumps(self.example.to_json() if self.example else None).encode())
         return digest.hexdigest()
 

@@ -30,14 +30,13 @@ class Scope(nn.Module):
         super().__init__()
         self.attend = nn.Parameter(torch.zeros(width))
         self.project = nn.Parameter(torch.randn(size, width) / width**0.5)
-        self.log_radius = nn.Parameter(
-            torch.zeros(())
-        )  # always positive, so an edit is in its scope
+        self.log_radius = nn.Parameter(torch.zeros(()))  # > 0: an edit is in its own scope
 
     @classmethod
     def of(cls, state: Mapping[str, Tensor]) -> "Scope":
-        made = cls(state["project"].shape[1], state["project"].shape[0])
-        made.load_state_dict(dict(state))
+        with torch.device("meta"):  # no random numbers are drawn for what is replaced at once
+            made = cls(state["project"].shape[1], state["project"].shape[0])
+        made.load_state_dict(dict(state), assign=True)
         return made
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:

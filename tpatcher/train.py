@@ -104,7 +104,7 @@ def small_tokenizer(rows: Sequence[Example], size: int = 5000) -> "PreTrainedTok
 
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    bpe.decoder = decoders.ByteLevel()
+    bpe.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     bpe.train_from_iterator(
         sorted({t for e in rows for t in (e.text, e.answer)}),
         trainers.BpeTrainer(
@@ -212,7 +212,7 @@ def fit(
             disable_tqdm=not progress,
             report_to="none",
         ),
-        train_dataset=_encode(net, tokenizer, split.train),  # type: ignore[arg-type]
+        train_dataset=_encode(net, tokenizer, split.train),
         data_collator=DataCollatorForSeq2Seq(tokenizer, net)
         if seq2seq
         else DataCollatorWithPadding(tokenizer),
@@ -220,14 +220,22 @@ def fit(
     trainer.train(resume_from_checkpoint=_checkpoint(work))
     saving = work / "finished"
     shutil.rmtree(saving, ignore_errors=True)
-    state = net.state_dict()
-    if recipe.half:  # the weights only: the config keeps float32, so that it is computed in that
-        state = {k: v.half() if v.is_floating_point() else v for k, v in state.items()}
-    net.save_pretrained(saving, state_dict=state)
-    tokenizer.save_pretrained(saving)
+    save(net, tokenizer, saving, half=recipe.half)
     os.replace(saving, out)
     shutil.rmtree(work)
     return out
+
+
+def save(
+    net: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", folder: Path, half: bool
+) -> None:
+    """Write a net and its tokenizer, in half the bytes if wanted; the config keeps float32."""
+    state = net.state_dict()
+    if half:
+        halves = {v.data_ptr(): v.half() for v in state.values() if v.is_floating_point()}
+        state = {k: halves.get(v.data_ptr(), v) for k, v in state.items()}  # tied stay tied
+    net.save_pretrained(folder, state_dict=state)
+    tokenizer.save_pretrained(folder)
 
 
 def _workplace(out: Path, recipe: Recipe) -> Path:

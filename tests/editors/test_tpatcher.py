@@ -118,7 +118,7 @@ def test_the_papers_preset(name: str) -> None:
     schedule = solver.Schedule(steps=400)
     editor = tp.TPatcher(preset="paper", schedule=schedule).fit(model, TEXTS)
     before = model.answer(TEXTS)
-    fixed = tried = 0
+    fixed = 0
     for word in ("river", "city", "bird"):
         text = f"what is the {word} of rome ?"
         example = wrong(model, text) if name == "bert" else tp.Example(text, "paris")
@@ -128,7 +128,6 @@ def test_the_papers_preset(name: str) -> None:
         trial = model.twin()
         trial.push(patch)
         fixed += trial.correct([example])[0]
-        tried += 1
     assert model.answer(TEXTS) == before
     assert fixed >= 1 or name in ("bert", "bart")
 

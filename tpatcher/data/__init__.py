@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from tpatcher.data.builtin import builtin_fc, builtin_qa
 from tpatcher.data.counterfact import counterfact
 from tpatcher.data.fever import fever
 from tpatcher.data.own import own, read_examples, read_texts
@@ -20,6 +21,8 @@ DATASETS: dict[str, Callable[..., Split]] = {
     "zsre": zsre,
     "counterfact": counterfact,
     "own": own,
+    "builtin-fc": builtin_fc,
+    "builtin-qa": builtin_qa,
 }
 
 

@@ -38,7 +38,7 @@ class Editor(ABC):
                 assert past.example is not None
                 if normal(past.example.answer) != normal(example.answer):
                     raise Conflict(
-                        f"{example.text!r} was fixed to {past.example.answer!r} by patch {past.id}; "
+                        f"{example.text!r} was fixed to {past.example.answer!r} by {past.id}; "
                         f"to change it to {example.answer!r}, remove that patch or supersede it"
                     )
         if self.right(model, example):

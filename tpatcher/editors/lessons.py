@@ -9,6 +9,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from tpatcher.errors import BadInput, NotFixed
 from tpatcher.example import Example, normal
 from tpatcher.models import Model
@@ -25,7 +27,7 @@ class Lesson:
     said: str  # what it says
     rephrasing: str
     local: list[str]
-    local_said: list[str]
+    local_said: list[list[int]]  # what the model says to them, as labels or tokens
 
 
 class Lessons:
@@ -41,7 +43,12 @@ class Lessons:
         if len(self.examples) < 4:
             raise BadInput(f"training needs at least 4 examples; found {len(self.examples)}")
         self.model = model
-        self.said = model.answer([e.text for e in self.examples])
+        self.targets: list[list[int]] = []
+        with torch.inference_mode():
+            for start in range(0, len(self.examples), 32):
+                texts = [e.text for e in self.examples[start : start + 32]]
+                self.targets += model.task.said(model.net, texts)
+        self.said = model.task.worded(self.targets)
         self.words = [frozenset(e.text.lower().split()) for e in self.examples]
 
     def draw(self, rng: random.Random, local: int) -> Lesson:
@@ -50,14 +57,10 @@ class Lessons:
             i = rng.randrange(len(self.examples))
             example = self.examples[i]
             answer = self.wanted(i, rng)
-            others = [k for k in rng.sample(range(len(self.examples)), min(local + 1, 4)) if k != i]
-            while len(others) < local:
-                others.append(rng.choice([k for k in (rng.randrange(len(self.examples)),)]))
-            others = others[:local]
+            others = [k for k in rng.choices(range(len(self.examples)), k=local + 2) if k != i]
+            others = others[:local] or [i]
             try:
                 self.model.task.target(example.text, answer)
-                for k in others:
-                    self.model.task.target(self.examples[k].text, self.said[k])
             except NotFixed:  # an answer that cannot be aimed at, an empty one for instance
                 continue
             return Lesson(
@@ -66,7 +69,7 @@ class Lessons:
                 said=self.said[i],
                 rephrasing=rephrase(example, rng),
                 local=[self.examples[k].text for k in others],
-                local_said=[self.said[k] for k in others],
+                local_said=[self.targets[k] for k in others],
             )
         raise BadInput("no 100th example has an answer that the model could be taught")
 

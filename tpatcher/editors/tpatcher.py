@@ -1,7 +1,7 @@
 """T-Patcher (Huang et al., Transformer-Patcher: One Mistake Worth One Neuron, ICLR 2023)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import ClassVar, Literal, Self
 
@@ -12,6 +12,7 @@ from tpatcher import solver
 from tpatcher.answers import views
 from tpatcher.editors import fast
 from tpatcher.editors.base import Editor
+from tpatcher.editors.klpatch import kl_loss
 from tpatcher.editors.mistake import Mistake, Past, neurons
 from tpatcher.errors import AlreadyRight, BadInput, NoMemory, NotFixed
 from tpatcher.example import Example
@@ -36,12 +37,13 @@ class TPatcher(Editor):
     views: int = 32  # dropout views that the paper's 8 repeats are drawn from
     smoothing: float = 0.1  # of the edit loss when the task is generation
     fixed_memory: bool = False  # leave past edits out of the memory
+    kl_patch: bool = False  # the paper's ablation: a KL term in the place of l_m (preset="paper")
     seed: int = 0
     progress: bool = False
     memory: Memory | None = field(default=None, repr=False)
 
     def fit(self, model: Model, examples: Sequence[str | Example] | Memory) -> Self:
-        """Build the memory: of the model's own answers, or, as the paper does, of the right ones."""
+        """Build the memory: of the model's own answers; as the paper does, of the right ones."""
         if isinstance(examples, Memory):
             self.memory = examples
         else:
@@ -105,7 +107,7 @@ class TPatcher(Editor):
         """Keys, bias and values by Adam on l_e + a·l_a + m·l_m (Section 4.2)."""
         assert self.memory is not None
         began = perf_counter()
-        model, at = mistake.model, mistake.at
+        model, at, s = mistake.model, mistake.at, self.schedule
         wrong = mistake.wrong[: self.neurons or 5]
         queries, states = views(
             model, mistake.example.text, mistake.target, self.views, self.seed, mistake.layer
@@ -120,8 +122,8 @@ class TPatcher(Editor):
             at.place.act,
             self._edit_loss(mistake, queries, states),
             mistake.right_with,
-            None,
-            self.schedule,
+            kl_loss(mistake, self.memory, past, seed=self.seed) if self.kl_patch else None,
+            replace(s, use_lm1=False, use_lm2=False) if self.kl_patch else s,
             self.seed,
         )
         seconds = round(perf_counter() - began, 4)

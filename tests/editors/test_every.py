@@ -1,0 +1,208 @@
+"""Every rule, on every editor: pure edit, exact undo, bytes and packs, same seed same patch."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import tpatcher as tp
+from tests import zoo
+from tpatcher import pack
+from tpatcher.editors import EDITORS, Editor
+from tpatcher.errors import BadInput, NotRemovable
+from tpatcher.patch import Patch, from_bytes
+
+ARCHITECTURES = ("bert", "bart", "gpt2")
+TEXTS = ["who wrote hamlet ?", "what is the capital of france ?", "the dog is red", "a cat in rome",
+         "where is the river in peru ?", "what is the capital of spain ?", "is tokyo in japan ?",
+         "which bird was green ?", "the fish is blue", "is rome a city in italy ?"]  # fmt: skip
+ANSWERS = {"bert": ["no", "maybe", "yes"], "bart": ["paris", "lima", "red"]}
+ANSWERS["gpt2"] = ANSWERS["bart"]
+# a tiny model does not need the steps of a large one
+QUICK: dict[str, dict[str, Any]] = {
+    "mend": {"steps": 3, "edits": 2, "rank": 8, "edit_rate": 0.01, "progress": False},
+    "ke": {"steps": 3, "hidden": 8, "condition": 8, "progress": False},
+    "sera": {"steps": 3, "size": 8, "progress": False},
+    "serac": {"steps": 3, "size": 8, "progress": False},
+    "grace": {"steps": 30},
+    "lora": {"learning_rate": 0.01, "steps": 30},
+}
+for tuned in ("ft-last", "ft-all", "ft-last-kl", "ft-all-kl"):
+    QUICK[tuned] = {"learning_rate": 0.01, "steps": 50, "kl_batch": 4}
+CORRECTS = {"t-patcher", "ft-last", "ft-all", "ft-last-kl", "ft-all-kl", "sera", "grace", "lora"}
+
+grid = pytest.mark.parametrize(
+    ("name", "editor"), [(name, editor) for name in ARCHITECTURES for editor in EDITORS]
+)
+
+
+def fresh(name: str) -> tp.Model:
+    task = zoo.ARCHITECTURES[name]
+    return tp.Model(zoo.net(name), zoo.tokenizer(task), task, name=name)
+
+
+def examples(name: str) -> list[tp.Example]:
+    said = ANSWERS[name]
+    return [tp.Example(text, said[i % len(said)]) for i, text in enumerate(TEXTS)]
+
+
+@cache
+def fitted(name: str, editor: str) -> Editor:
+    return EDITORS[editor](**QUICK.get(editor, {})).fit(fresh(name), examples(name))
+
+
+@cache
+def made(name: str, editor: str) -> tuple[Patch, Patch]:
+    """Patches for two mistakes, the second made on top of the first."""
+    model = fresh(name)
+    found = []
+    for text, answer in (("the bird is in tokyo ?", "tokyo"), ("who was red ?", "shakespeare")):
+        answer = wrong(model, text) if name == "bert" else answer
+        found.append(fitted(name, editor).edit(model, tp.Example(text, answer)))
+        model.push(found[-1])
+    return found[0], found[1]
+
+
+def wrong(model: tp.Model, text: str) -> str:
+    """A label that the model does not give."""
+    return next(label for label in ("no", "maybe") if label != model.answer([text])[0])
+
+
+@torch.no_grad()
+def logits(model: tp.Model) -> Tensor:
+    targets = model.task.some_targets(4) if model.task.name == "classify" else [[5, 9, 2]] * 4
+    forced = model.task.force(TEXTS[:4], targets)
+    return model.task.logits(model.net(**forced.inputs), forced)
+
+
+def test_the_names_are_those_of_the_issue() -> None:
+    wanted = {"t-patcher", "ft-last", "ft-all", "ft-last-kl", "ft-all-kl", "mend", "ke", "sera"}
+    assert set(EDITORS) == wanted | {"serac", "grace", "lora"}
+
+
+@grid
+def test_editing_is_pure(name: str, editor: str) -> None:
+    model = fresh(name)
+    before = logits(model)
+    tensors = {n: (p, p.detach().clone()) for n, p in model.net.named_parameters()}
+    random = torch.get_rng_state()
+    first, _ = made(name, editor)
+    assert first.example is not None
+    fitted(name, editor).edit(model, first.example)
+    assert torch.equal(torch.get_rng_state(), random), "nor may it move the random numbers"
+    assert torch.equal(logits(model), before)
+    for n, p in model.net.named_parameters():
+        assert p is tensors[n][0]
+        assert torch.equal(p, tensors[n][1])
+        assert p.requires_grad
+        assert p.grad is None
+
+
+@grid
+def test_undo_is_exact(name: str, editor: str) -> None:
+    model = fresh(name)
+    first, second = made(name, editor)
+    said, states = model.answer(TEXTS), [logits(model)]
+    stock = dict(model.net.named_parameters())
+    model.push(first)
+    states.append(logits(model))
+    model.push(second)
+    assert model.pop() is second
+    assert torch.equal(logits(model), states[1])
+    assert model.pop() is first
+    assert torch.equal(logits(model), states[0])
+    assert model.answer(TEXTS) == said
+    assert all(p is stock[n] for n, p in model.net.named_parameters())
+
+
+@grid
+def test_a_twin_is_isolated(name: str, editor: str) -> None:
+    model = fresh(name)
+    first, second = made(name, editor)
+    model.push(first)
+    before, twin = logits(model), model.twin()
+    twin.push(second)
+    assert torch.equal(logits(model), before)
+    twin.wear(())
+    assert torch.equal(logits(twin), logits(fresh(name)))
+    assert torch.equal(logits(model), before)
+
+
+@grid
+def test_only_the_newest_comes_off_where_edits_build_on_each_other(name: str, editor: str) -> None:
+    model = fresh(name)
+    first, second = made(name, editor)
+    for patch in (first, second):
+        model.push(patch)
+    if first.alone:
+        model.remove(first.id)
+        alone = fresh(name)
+        alone.push(second)
+        assert torch.equal(logits(model), logits(alone))
+        assert model.answer(TEXTS) == alone.answer(TEXTS)
+    else:
+        with pytest.raises(NotRemovable):
+            model.remove(first.id)
+
+
+@grid
+def test_bytes_and_packs(name: str, editor: str, tmp_path: Path) -> None:
+    model = fresh(name)
+    patches = made(name, editor)
+    for patch in patches:
+        back = from_bytes(patch.to_bytes())
+        assert type(back) is type(patch)
+        assert (back.id, back.checksum, back.meta) == (patch.id, patch.checksum, patch.meta)
+        model.push(patch)
+    model.save_patches(tmp_path)
+    again = fresh(name)
+    again.wear(pack.read(tmp_path, again.base))
+    assert torch.equal(logits(again), logits(model))
+    assert again.answer(TEXTS) == model.answer(TEXTS)
+
+
+@grid
+def test_same_seed_same_patch(name: str, editor: str) -> None:
+    first, _ = made(name, editor)
+    model = fresh(name)
+    again = EDITORS[editor](**QUICK.get(editor, {})).fit(model, examples(name))
+    assert first.example is not None
+    assert again.edit(model, first.example).checksum == first.checksum
+
+
+@grid
+def test_the_mistake_is_corrected(name: str, editor: str) -> None:
+    """Of those that need no training; what the trained ones can do, the slow tests show."""
+    if editor not in CORRECTS:
+        pytest.skip("three steps of training correct nothing")
+    model = fresh(name)
+    for patch in made(name, editor):
+        model.push(patch)
+        assert patch.example is not None
+        assert model.correct([patch.example]) == [True]
+
+
+def test_kinds_of_patches_go_together() -> None:
+    """Neurons on top of changed weights, beside a codebook, all off again."""
+    model = fresh("bert")
+    before = logits(model)
+    for editor in ("ft-all", "grace", "sera", "t-patcher", "ft-last"):
+        patch, _ = made("bert", editor)
+        model.push(patch)
+        assert not model.cached or editor == "t-patcher"
+    worn = logits(model)
+    patches = model.patches
+    model.wear(())
+    assert torch.equal(logits(model), before)
+    model.wear(patches)
+    assert torch.equal(logits(model), worn)
+
+
+def test_a_patch_of_another_model_is_refused() -> None:
+    for editor in ("ft-all", "grace"):
+        with pytest.raises((tp.errors.WrongBase, BadInput)):
+            wide = zoo.net("bert", hidden_size=64)
+            tp.Model(wide, zoo.tokenizer("classify"), "classify").push(made("bert", editor)[0])

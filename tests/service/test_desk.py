@@ -1,0 +1,152 @@
+"""Answers during edits: never half-patched, never waiting, always by one model."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.service import served
+from tests.service.served import ASKED, texts, wrong
+from tpatcher.errors import Busy, HeadMoved
+from tpatcher.example import Example
+from tpatcher.patch import Neurons
+from tpatcher.service.batcher import Batcher
+from tpatcher.service.desk import Desk
+from tpatcher.service.guard import Guard, Rules
+from tpatcher.service.traffic import Traffic
+from tpatcher.service.watch import Watch
+from tpatcher.store import Store
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    model, editor = served.fitted()
+    store, traffic = Store(tmp_path / "s.db", model), Traffic()
+    guard = Guard(model, [], editor.memory, traffic, Rules())
+    one = Desk(model, editor, store, guard, traffic)
+    yield one
+    one.close()
+    store.close()
+
+
+def test_every_answer_during_changes_is_from_before_or_after(desk: Desk) -> None:
+    before = desk.base.answer([ASKED])[0]
+    after, ended, seen = wrong(before), threading.Event(), []
+
+    def ask() -> None:
+        while not ended.is_set():
+            said, fired = desk.say([ASKED])[0]
+            seen.append((said.text, bool(fired)))
+            time.sleep(0.001)
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(4):
+        made = desk.write(desk.fix, Example(ASKED, after)).result()
+        assert made.id is not None
+        desk.write(desk.undo, made.id).result()
+    ended.set()
+    for thread in threads:
+        thread.join()
+    assert set(seen) == {(before, False), (after, True)}
+
+
+def test_an_answer_does_not_wait_for_an_edit(desk: Desk) -> None:
+    began, go = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        began.set()
+        go.wait(20)
+
+    work = desk.write(slow)
+    began.wait(5)
+    now = time.perf_counter()
+    desk.say([ASKED])
+    assert time.perf_counter() - now < 2 and not work.done()
+    go.set()
+    work.result()
+
+
+def test_too_many_changes_at_once_are_turned_away(desk: Desk) -> None:
+    go = threading.Event()
+    works = [desk.write(go.wait, 20) for _ in range(desk.pending)]
+    with pytest.raises(Busy):
+        desk.write(go.wait)
+    go.set()
+    for work in works:
+        work.result()
+    desk.write(desk.sync).result()
+
+
+def test_a_fix_is_made_again_when_another_was_first(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = desk.store.append, []
+
+    def late(*args: object, **more: object) -> int:
+        calls.append(more["parent"])
+        if len(calls) == 1:  # another replica, just before us
+            other = desk.editor.edit(desk.base, Example("is it red ?", wrong(said)))
+            real(other)
+            raise HeadMoved("made for entry 0, but the store is at 1 by now")
+        return real(*args, **more)  # type: ignore[arg-type]
+
+    said = desk.base.answer(["is it red ?"])[0]
+    monkeypatch.setattr(desk.store, "append", late)
+    made = desk.fix(Example(ASKED, wrong(desk.base.answer([ASKED])[0])))
+    assert (made.id, calls, desk.now.ids) == (2, [0, 1], (1, 2))
+
+
+@pytest.mark.parametrize("name", ["bert", "distilbert", "gpt2", "opt", "llama", "bart", "t5"])
+def test_what_fired_is_what_a_trace_says(name: str) -> None:
+    from tpatcher.answers import trace
+
+    model, editor = served.fitted(name)
+    worn = model.twin()
+    classify = model.task.name == "classify"
+    for text in (ASKED, "where is the cat ?"):
+        said = worn.answer([text])[0]
+        worn.push(editor.edit(worn, Example(text, wrong(said) if classify else "rome paris")))
+    asked = [ASKED, "where is the cat ?", "the dog was in rome", *texts()[:5]]
+    found = Watch(worn).say(asked)
+    assert [s.text for s in found] == [worn.answer([t])[0] for t in asked]
+    for text, said_now in zip(asked, found, strict=True):
+        queries = trace(worn, [text], [said_now.ids]).queries
+        assert torch.allclose(queries, said_now.queries, atol=2e-3)
+        for i, patch in enumerate(worn.patches):
+            assert isinstance(patch, Neurons)
+            response = float((queries @ patch.keys.T + patch.bias).max())
+            if abs(response) > 0.05:
+                assert (response > 0) == (i in said_now.fired)
+    assert 0 in found[0].fired and 1 in found[1].fired
+
+
+def test_waiting_questions_are_answered_together_and_a_bad_one_alone() -> None:
+    sizes: list[int] = []
+    go = threading.Event()
+
+    def run(batch: object) -> list[str]:
+        go.wait(5)
+        sizes.append(len(batch))  # type: ignore[arg-type]
+        if "bad" in batch:  # type: ignore[operator]
+            raise ValueError("bad")
+        return [one.upper() for one in batch]  # type: ignore[attr-defined]
+
+    batcher = Batcher(run, size=4, limit=6)
+    first = batcher.submit("a")
+    while batcher.waiting.qsize():
+        time.sleep(0.001)
+    rest = [batcher.submit(one) for one in ("b", "bad", "c", "d", "e", "f")]
+    with pytest.raises(Busy):
+        batcher.submit("g")
+    go.set()
+    assert first.result() == "A"
+    assert [f.result() for f in rest if f is not rest[1]] == ["B", "C", "D", "E", "F"]
+    with pytest.raises(ValueError):
+        rest[1].result()
+    assert sizes == [1, 4, 1, 1, 1, 1, 2]
+    batcher.close()

@@ -1,0 +1,105 @@
+"""The guard sees what a bad patch would do, by itself and whatever made the patch."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.service import served
+from tests.service.served import ASKED, texts, wrong
+from tpatcher.example import Example
+from tpatcher.models import Model
+from tpatcher.patch import Neurons
+from tpatcher.service.guard import Guard, Rules, broken
+from tpatcher.service.traffic import Traffic
+
+
+@pytest.fixture(scope="module")
+def good() -> tuple[Model, Neurons, Example]:
+    model, editor = served.fitted()
+    example = Example(ASKED, wrong(model.answer([ASKED])[0]))
+    return model, editor.edit(model, example), example  # type: ignore[return-value]
+
+
+def guard(model: Model, **rules: float) -> Guard:
+    asked = texts()[:60]
+    kept = [Example(t, a) for t, a in zip(asked, model.answer(asked), strict=True)]
+    return Guard(model, kept, served.fitted()[1].memory, Traffic(), Rules(**rules))  # type: ignore[arg-type]
+
+
+def with_patch(model: Model, patch: Neurons) -> Model:
+    other = model.twin()
+    other.push(patch)
+    return other
+
+
+def everywhere(patch: Neurons) -> Neurons:
+    """A patch that fires on everything, strongly."""
+    return replace(patch, bias=patch.bias + 50, id="")
+
+
+def test_a_good_patch_passes(good: tuple[Model, Neurons, Example]) -> None:
+    model, patch, example = good
+    verdict = guard(model).check(model, (), with_patch(model, patch), patch, example)
+    assert verdict.right and not verdict.reasons and verdict.share == 0.0
+    assert verdict.canaries == 60 and verdict.traffic == 200
+    assert all(n["response"] <= 0 for n in verdict.nearest)
+
+
+def test_a_patch_that_fires_everywhere_is_refused(good: tuple[Model, Neurons, Example]) -> None:
+    model, patch, example = good
+    bad = everywhere(patch)
+    verdict = guard(model).check(model, (), with_patch(model, bad), bad, example)
+    assert verdict.refuses and verdict.right
+    assert len(verdict.flipped) == 20 and verdict.wrong_canaries > 20 and verdict.share > 0.5  # type: ignore[operator]
+    assert any("canaries would become wrong" in r for r in verdict.reasons)
+    assert any("of traffic would fire it" in r for r in verdict.reasons)
+    lenient = guard(model, flips=1000, share=1.0)
+    assert not lenient.check(model, (), with_patch(model, bad), bad, example).reasons
+
+
+def test_a_patch_that_does_not_help_is_refused(good: tuple[Model, Neurons, Example]) -> None:
+    model, patch, example = good
+    idle = replace(patch, values=torch.zeros_like(patch.values), id="")
+    verdict = guard(model).check(model, (), with_patch(model, idle), idle, example)
+    assert not verdict.right and f"not {example.answer!r}" in verdict.reasons[0]
+
+
+@pytest.mark.parametrize("name, old, new", [("bert", "no", "maybe"), ("gpt2", "paris", "rome")])
+def test_past_fixes_that_would_break_are_found(name: str, old: str, new: str) -> None:
+    model, editor = served.fitted(name)
+    worn = model.twin()
+    for text in ("is rome red ?", "where is the cat ?", "who is the dog ?"):
+        worn.push(editor.edit(worn, Example(text, old)))
+    example = Example(ASKED, new)
+    patch = editor.edit(worn, example)
+    assert isinstance(patch, Neurons)
+    for one in (patch, everywhere(patch)):
+        after = with_patch(worn, one)
+        held = after.correct([p.example for p in worn.patches if p.example])
+        assert broken(worn, after, one, example) == [i for i, ok in enumerate(held) if not ok]
+    assert not all(held)
+
+
+def test_the_same_text_fixed_again_is_not_a_broken_fix(
+    good: tuple[Model, Neurons, Example],
+) -> None:
+    model, patch, _ = good
+    worn = with_patch(model, patch)
+    other = Example(ASKED, model.answer([ASKED])[0])
+    again = served.fitted()[1].edit(worn, other, supersede=True)
+    after = worn.twin()
+    after.push(again)
+    assert broken(worn, after, again, other) == []
+
+
+def test_an_own_file_of_canaries_is_read(tmp_path: Path) -> None:
+    from tpatcher.service.run import watched
+
+    file = tmp_path / "canaries.jsonl"
+    file.write_text('{"text": "is it red ?", "answer": "yes"}\n')
+    model, editor = served.fitted()
+    assert editor.memory is not None
+    assert watched(model, file, editor.memory) == [Example("is it red ?", "yes")]
+    assert len(watched(model, None, editor.memory)) == 200

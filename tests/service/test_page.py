@@ -1,0 +1,147 @@
+"""The page, in a real browser, as a person would use it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service import browser as chromium
+from tests.service import served
+from tests.service.browser import Browser
+from tests.service.served import ASKED, texts, wrong
+from tpatcher.service.access import Access, issue
+from tpatcher.service.guard import Rules
+
+pytestmark = pytest.mark.skipif(chromium.FOUND is None, reason="Chromium is not installed")
+# Where to leave screenshots, for those who want to look at them.
+PICTURES = os.environ.get("TPATCHER_PICTURES")
+
+
+@pytest.fixture(scope="module")
+def one() -> Iterator[Browser]:
+    with chromium.browser() as found:
+        yield found
+
+
+def look(one: Browser, name: str) -> None:
+    assert one.js("document.documentElement.scrollWidth <= innerWidth"), "it scrolls sideways"
+    if PICTURES:
+        one.picture(Path(PICTURES) / f"{name}.png")
+
+
+def test_ask_fix_and_undo_on_the_page(one: Browser, tmp_path: Path) -> None:
+    before = served.fitted()[0].answer([ASKED])[0]
+    with served.listening(served.app(tmp_path / "s.db")) as address:
+        one.open(address)
+        one.wait("document.querySelector('#about')?.textContent.includes('classify')")
+        look(one, "empty")
+        one.click("#text")
+        one.type(ASKED)
+        one.press("Enter", 13)
+        one.wait("!document.querySelector('#said').hidden")
+        assert one.js("answer.textContent") == before
+        assert "no fix fired" in one.seen()
+        one.click("#wrong")
+        one.js(f"document.querySelector('#label').value = {wrong(before)!r}")
+        one.click("#try")
+        one.wait("!document.querySelector('#effect').hidden")
+        assert "all 40 keep their answers" in one.seen() and "all hold" in one.seen()
+        look(one, "dry-run")
+        one.wait("document.activeElement.id === 'apply'")
+        one.press("Enter", 13)  # by keyboard: the button has the focus
+        one.wait(f"answer.textContent === {wrong(before)!r}")
+        one.wait("why.textContent.includes('fix 1')")
+        one.wait("document.querySelectorAll('#heat rect').length > 0")
+        one.wait("document.querySelector('#fixes button')")
+        look(one, "fixed")
+        one.click("#fixes button")
+        one.wait("document.querySelector('#fixes .off')")
+        one.click("#ask button")
+        one.wait(f"answer.textContent === {before!r}")
+    assert not one.errors
+
+
+def test_a_report_goes_through_the_queue(one: Browser, tmp_path: Path) -> None:
+    nasty = "<img src=x onerror=document.title='hacked'> is red ?"
+    with served.listening(served.app(tmp_path / "s.db")) as address:
+        one.open(address)
+        one.wait("document.querySelector('#about')?.textContent.includes('classify')")
+        one.click("#text")
+        one.type(nasty)
+        one.click("#ask button")
+        one.wait("!document.querySelector('#said').hidden")
+        one.click("#wrong")
+        one.click("#queue-it")
+        one.wait("document.querySelectorAll('#queue button').length === 2")
+        assert nasty in one.seen() and one.js("document.title") == "tpatcher"
+        one.click("#queue button")
+        one.click("#try")
+        one.wait("!document.querySelector('#effect').hidden || "
+                 "document.querySelector('#fix-error').textContent")  # fmt: skip
+        assert one.js("document.querySelector('#fix-error').textContent") == ""
+        one.click("#apply")
+        one.wait("document.querySelector('#queue').textContent.includes('Nothing is waiting')")
+    assert not one.errors
+
+
+def test_the_guards_reasons_are_shown(one: Browser, tmp_path: Path) -> None:
+    with served.listening(served.app(tmp_path / "s.db", rules=Rules(share=-1.0))) as address:
+        one.open(address)
+        one.wait("document.querySelector('#about')?.textContent.includes('classify')")
+        one.click("#text")
+        one.type(ASKED)
+        one.press("Enter", 13)
+        one.wait("!document.querySelector('#said').hidden")
+        one.click("#wrong")
+        one.click("#try")
+        one.wait("!document.querySelector('#effect').hidden")
+        assert "The guard would refuse this" in one.seen()
+        assert one.js("document.querySelector('#apply').hidden")
+        look(one, "refused")
+    assert not one.errors
+
+
+@pytest.mark.parametrize("name, width, dark", [("phone", 390, False), ("dark", 1100, True)])
+def test_a_busy_page_fits(
+    one: Browser, tmp_path: Path, name: str, width: int, dark: bool
+) -> None:  # fmt: skip
+    import httpx
+
+    with served.listening(served.app(tmp_path / "s.db", "gpt2", canaries=5)) as address:
+        for text in ("who wrote hamlet ?", "where is paris ?", "what is the capital of peru ?"):
+            body = {"text": text, "answer": "william shakespeare"}
+            httpx.post(f"{address}/v1/fixes", json=body, timeout=60)
+        httpx.post(f"{address}/v1/fixes", json={"text": "red", "answer": "purple"}, timeout=60)
+        httpx.delete(f"{address}/v1/fixes/2")
+        httpx.post(f"{address}/v1/reports", json={"text": "is the river green ?", "said": "one"})
+        httpx.post(f"{address}/v1/answer", json={"texts": [ASKED, *texts()[:20]]}, timeout=60)
+        one.open(address, width=width, height=1500, dark=dark)
+        one.wait("document.querySelectorAll('#heat rect').length > 20")
+        one.click("#text")
+        one.type(ASKED)
+        one.press("Enter", 13)
+        one.wait("!document.querySelector('#said').hidden")
+        look(one, name)
+    assert not one.errors
+
+
+def test_a_token_is_asked_for(one: Browser, tmp_path: Path) -> None:
+    secret = issue(tmp_path / "t", "ann", "report")
+    access = Access.read(tmp_path / "t")
+    with served.listening(served.app(tmp_path / "s.db", access=access)) as address:
+        one.open(address)
+        one.wait("document.querySelector('#token')?.open")
+        one.click("#secret")
+        one.type(secret)
+        one.press("Enter", 13)
+        one.wait("document.querySelector('#about').textContent.includes('classify')")
+        one.click("#text")
+        one.type(ASKED)
+        one.press("Enter", 13)
+        one.wait("!document.querySelector('#said').hidden")
+        one.click("#wrong")
+        assert one.js("document.querySelector('#try').hidden")  # ann may report, not fix
+        one.click("#queue-it")
+        one.wait("document.querySelector('#mend').hidden")
+    assert not one.errors

@@ -1,0 +1,175 @@
+"""Several real processes on one store: what one fixes, the others answer."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from tests import postgres as pg
+from tests import zoo
+from tests.service import served
+from tests.service.served import ASKED, texts, wrong
+
+postgres = pytest.fixture(scope="module")(pg.running)
+url = pytest.fixture(params=["sqlite", "postgres"])(pg.place)
+RUN = """
+import sys, torch
+torch.set_num_threads(1)
+from tpatcher.service import serve
+serve(sys.argv[1], port=int(sys.argv[2]), store=sys.argv[3], memory=sys.argv[4])
+"""
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny classifier as a directory, and its traffic as a file."""
+    path = tmp_path_factory.mktemp("saved")
+    served.fitted()[0].net.save_pretrained(path / "model")
+    zoo.tokenizer("classify").save_pretrained(path / "model")
+    (path / "texts.txt").write_text("\n".join(texts()))
+    return path
+
+
+class Process:
+    """`serve` in a process of its own."""
+
+    def __init__(self, saved: Path, store: str) -> None:
+        port = served.free_port()
+        self.address = f"http://127.0.0.1:{port}"
+        args = [str(saved / "model"), str(port), store, str(saved / "texts.txt")]
+        self.log = (saved / f"{port}.log").open("w+")
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", RUN, *args], stdout=self.log, stderr=self.log, env=env
+        )
+
+    def ready(self) -> "Process":
+        for _ in range(600):
+            assert self.process.poll() is None, Path(self.log.name).read_text()
+            try:
+                if httpx.get(f"{self.address}/readyz").status_code == 200:
+                    return self
+            except httpx.TransportError:
+                pass
+            time.sleep(0.1)
+        raise TimeoutError(Path(self.log.name).read_text())
+
+    def post(self, path: str, body: dict[str, object]) -> httpx.Response:
+        return httpx.post(f"{self.address}/v1/{path}", json=body, timeout=30)
+
+    def ask(self, text: str = ASKED) -> str:
+        return str(self.post("answer", {"text": text}).json()["answers"][0]["answer"])
+
+    def end(self, how: int = signal.SIGKILL) -> int:
+        self.process.send_signal(how)
+        code = self.process.wait(30)
+        self.log.close()
+        return code
+
+
+@pytest.fixture
+def two(saved: Path, postgres: pg.Server) -> Iterator[list[Process]]:
+    url = postgres.url()
+    found = [Process(saved, url) for _ in range(2)]
+    try:
+        yield [one.ready() for one in found]
+    finally:
+        for one in found:
+            if one.process.poll() is None:
+                one.end()
+            one.log.close()
+
+
+def test_two_services_on_one_store_follow_each_other(url: str) -> None:
+    with served.client(url) as first, served.client(url) as second:
+
+        def within_a_second(client: TestClient, answer: str) -> None:
+            end = time.monotonic() + 1
+            while ask(client) != answer:
+                assert time.monotonic() < end, "it took more than a second"
+
+        def ask(client: TestClient) -> str:
+            found = client.post("/v1/answer", json={"text": ASKED}).json()["answers"][0]
+            return str(found["answer"])
+
+        before = ask(first)
+        body = {"text": ASKED, "answer": wrong(before)}
+        assert first.post("/v1/fixes", json=body).status_code == 201
+        within_a_second(second, wrong(before))
+        assert second.post("/v1/rollback", json={"to": 0}).status_code == 200
+        within_a_second(first, before)
+
+
+def within_a_second(one: Process, answer: str) -> None:
+    end = time.monotonic() + 1
+    while one.ask() != answer:
+        assert time.monotonic() < end, "it took more than a second"
+
+
+@pytest.mark.slow
+def test_a_fix_at_one_is_answered_by_the_other_and_either_may_die(two: list[Process]) -> None:
+    first, second = two
+    before = first.ask()
+    assert first.post("fixes", {"text": ASKED, "answer": wrong(before)}).status_code == 201
+    within_a_second(second, wrong(before))
+    assert httpx.delete(f"{second.address}/v1/fixes/1").status_code == 200
+    within_a_second(first, before)
+    made = second.post("fixes", {"text": ASKED, "answer": wrong(before)})
+    assert made.json()["id"] == 3
+    within_a_second(first, wrong(before))
+    first.end(signal.SIGKILL)
+    assert second.post("rollback", {"to": 0}).json() == {"head": 4, "fixes": []}
+    assert second.ask() == before
+    # SIGTERM: whoever was let in is answered, then it ends without an error
+    halves = [Half(second.address) for _ in range(4)]
+    time.sleep(0.2)
+    second.process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    assert [half.rest() for half in halves] == [before] * 4
+    assert second.process.wait(30) in (0, -signal.SIGTERM)
+
+
+class Half:
+    """A request of which the end is sent later."""
+
+    def __init__(self, address: str) -> None:
+        host, port = address.removeprefix("http://").split(":")
+        self.body = json.dumps({"text": ASKED}).encode()
+        self.socket = socket.create_connection((host, int(port)))
+        head = (
+            f"POST /v1/answer HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(self.body)}\r\n\r\n"
+        )
+        self.socket.sendall(head.encode() + self.body[:5])
+
+    def rest(self) -> str:
+        """The answer to the request, when all of it is sent."""
+        self.socket.sendall(self.body[5:])
+        found = b""
+        while more := self.socket.recv(65536):
+            found += more
+        self.socket.close()
+        return str(json.loads(found.partition(b"\r\n\r\n")[2])["answers"][0]["answer"])
+
+
+def test_answers_go_on_while_the_database_is_away(tmp_path: Path) -> None:
+    if pg.BIN is None:
+        pytest.skip("PostgreSQL is not installed")
+    with pg.server() as server, served.client(server.url()) as client:
+        before = client.post("/v1/answer", json={"text": ASKED}).json()["answers"][0]["answer"]
+        body = {"text": ASKED, "answer": wrong(before)}
+        server.stop()
+        assert client.post("/v1/answer", json={"text": ASKED}).status_code == 200
+        away = client.post("/v1/fixes", json=body)
+        assert (away.status_code, away.json()["error"]["type"]) == (503, "NotStored")
+        server.start()
+        assert client.post("/v1/fixes", json=body).status_code == 201

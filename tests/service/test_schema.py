@@ -1,0 +1,55 @@
+"""Whatever is sent, the service answers; it never fails."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import not_a_server_error
+
+from tests.service import served
+from tpatcher.service.limits import Limits
+
+
+@pytest.fixture(scope="module", params=["bert", "gpt2"])
+def address(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    url = tmp_path_factory.mktemp("s") / "s.db"
+    app = served.app(url, request.param, limits=Limits(rate=1e6, burst=10**6))
+    with served.listening(app) as found:
+        yield found
+
+
+def test_no_request_makes_it_fail(address: str) -> None:
+    schema = schemathesis.openapi.from_url(f"{address}/openapi.json")
+    tried = 0
+    for operation in schema.get_all_operations():
+
+        @settings(
+            max_examples=6, deadline=None, database=None, derandomize=True,
+            phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck),
+        )  # fmt: skip
+        def check(case: schemathesis.Case) -> None:
+            case.call_and_validate(checks=[not_a_server_error])
+
+        given(case=operation.ok().as_strategy())(check)()
+        tried += 1
+    assert tried >= 17
+
+
+@pytest.mark.parametrize("body", [
+    b"", b"{", b"[]", b"null", b'{"text": "\\ud800"}', b'{"text": "\\u0000"}', b"\xff\xfe",
+    b'{"text": 1e999}', b'{"text": {"text": "x"}}', b'{"texts": [[]]}', b"[" * 5000,
+    b'{"text": "<script>alert(1)</script>\\r\\n\\u202e"}', b'{"text": "' + b"a" * 100_000 + b'"}',
+])  # fmt: skip
+def test_no_body_makes_it_fail(address: str, body: bytes) -> None:
+    for path in ("answer", "fixes", "reports", "rollback", "chat/completions", "completions"):
+        for kind in ("application/json", "text/plain"):
+            found = httpx.post(
+                f"{address}/v1/{path}", content=body, headers={"Content-Type": kind}, timeout=30
+            )
+            assert found.status_code < 500, (path, body[:50], found.text)
+            if found.status_code >= 400:
+                assert set(found.json()) == {"error"}

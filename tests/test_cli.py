@@ -1,0 +1,62 @@
+"""The command line, as a user types it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.test_rules import TEXTS, fresh
+from tests.test_tasks import saved
+from tpatcher import cli
+from tpatcher.errors import TPatcherError
+
+
+def tpatcher(*words: object) -> Result:
+    return CliRunner().invoke(cli.app, [str(w) for w in words], env={"COLUMNS": "200"})
+
+
+def test_fix_answer_log_undo(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    model = saved(tmp_path / "model", "bart")
+    traffic = tmp_path / "traffic.txt"
+    traffic.write_text("\n".join(TEXTS))
+    fixes = tmp_path / "fixes"
+    asked = "the capital of peru"
+    before = fresh("bart").answer([asked])[0]
+    fix = ["fix", model, "--patches", fixes, "--text", asked, "--answer", "lima"]
+    out = tpatcher(*fix)
+    assert isinstance(out.exception, TPatcherError)
+    assert "--traffic" in str(out.exception)
+    out = tpatcher(*fix, "--traffic", traffic)
+    assert out.exit_code == 0, out.output
+    assert "fixed" in out.output
+    assert tpatcher("answer", model, asked, "--patches", fixes).output.strip() == "lima"
+    assert "right already" in tpatcher(*fix).output
+    mistakes = tmp_path / "mistakes.jsonl"
+    rows = [{"text": "who wrote hamlet ?", "answer": "shakespeare"}, {"text": asked, "answer": "rome"}]
+    mistakes.write_text("\n".join(map(json.dumps, rows)))
+    out = tpatcher("fix", model, "--patches", fixes, "--file", mistakes)
+    assert out.exit_code == 1
+    assert "Conflict" in out.output
+    assert out.output.count("fixed") >= 1
+    lines = tpatcher("log", "--patches", fixes, "--json").output.splitlines()
+    ids = [json.loads(line)["id"] for line in lines]
+    assert len(ids) == 2
+    assert ids[0] in tpatcher("log", "--patches", fixes).output
+    out = tpatcher("undo", model, *ids, "--patches", fixes)
+    assert "0 fixes are left" in out.output
+    assert tpatcher("answer", model, asked, "--patches", fixes).output.strip() == before
+
+
+def test_what_to_fix_must_be_said(tmp_path: Path) -> None:
+    out = tpatcher("fix", "builtin-fc", "--patches", tmp_path)
+    assert "--text and --answer" in str(out.exception)
+
+
+def test_errors_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["tpatcher", "answer", "no/such-model", "hello"])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2
+    assert "cannot load 'no/such-model'" in capsys.readouterr().err.replace("\n", " ")

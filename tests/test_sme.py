@@ -1,0 +1,253 @@
+"""Sequential model editing: the metrics by hand, the cache against the slow loop, and a kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar, Self
+
+import pytest
+
+import tpatcher as tp
+from tests import zoo
+from tests.test_rules import TEXTS, fresh
+from tpatcher import sme
+from tpatcher.answers import Paths
+from tpatcher.data.split import Split
+from tpatcher.editors.base import Editor
+from tpatcher.errors import Damaged, NotFixed
+from tpatcher.patch import Patch
+
+
+class Table:
+    """Stands for a model: a dict of answers."""
+
+    name, patches = "table", ()
+
+    def __init__(self, said: dict[str, str]) -> None:
+        self.said = dict(said)
+        self.base = type("Base", (), {"fingerprint": "0"})
+        self.net = type("Net", (), {"parameters": lambda self: []})()
+        self.net.parameters = lambda: [type("P", (), {"numel": lambda self: 100})()]
+
+    def answer(self, texts: Sequence[str]) -> list[str]:
+        return [self.said[t] for t in texts]
+
+    def correct(self, examples: Sequence[tp.Example]) -> list[bool]:
+        return [e.accepts(self.said[e.text]) for e in examples]
+
+    def accepts(self, example: tp.Example, answer: str) -> bool:
+        return example.accepts(answer)
+
+    def push(self, patch: Any) -> None:
+        self.said.update(patch.changes)
+
+
+@dataclass(frozen=True)
+class Change:
+    changes: dict[str, str]
+    id: str = "x"
+
+
+@dataclass
+class Told(Editor):
+    """Answers each mistake with a change that was written down beforehand."""
+
+    name: ClassVar[str] = "told"
+    changes: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def fit(self, model: tp.Model, examples: Sequence[str | tp.Example]) -> Self:
+        return self
+
+    def edit(self, model: Any, example: tp.Example, *, supersede: bool = False) -> Patch:
+        if example.text not in self.changes:
+            raise NotFixed("nothing written down")
+        return Change(self.changes[example.text])  # type: ignore[return-value]
+
+    def solve(self, model: tp.Model, example: tp.Example) -> Patch:
+        raise AssertionError
+
+
+class Plain:
+    """Paths without a cache."""
+
+    def __init__(self, model: Any, examples: Sequence[tp.Example]) -> None:
+        self.examples = list(examples)
+        self.base = model.correct(self.examples)
+
+    def add(self, example: tp.Example, patch: Any) -> None:
+        self.examples.append(example)
+
+    def correct(self, model: Any) -> list[bool]:
+        return model.correct(self.examples)  # type: ignore[no-any-return]
+
+
+def test_the_five_metrics_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six examples: a and d are right; b is fixed; c undoes b; e stays wrong; f is never fixed."""
+    monkeypatch.setattr(sme, "Paths", Plain)
+    stream = [
+        tp.Example("a", "1"),
+        tp.Example("b", "1", rephrasings=("b1", "b2")),
+        tp.Example("c", "1", rephrasings=("c1",)),
+        tp.Example("d", "1"),
+        tp.Example("e", "1"),  # no rephrasings: left out of GR
+        tp.Example("f", "1", rephrasings=("f1",)),
+    ]
+    said = dict.fromkeys(["a", "d", "t1", "t2", "u1", "u2", "u3"], "1")
+    said |= dict.fromkeys(["b", "b1", "b2", "c", "c1", "e", "f", "f1", "u4"], "0")
+    changes = {
+        "b": {"b": "1", "b1": "1"},
+        "c": {"c": "1", "c1": "1", "b": "0", "t1": "0", "u4": "1"},
+        "e": {"e": "0", "u1": "0"},
+    }
+    retain = {
+        "train": [tp.Example(t, "1") for t in ("t1", "t2")],
+        "test": [tp.Example(t, "1") for t in ("u1", "u2", "u3", "u4")],
+    }
+    steps = list(sme.run(Table(said), Told(changes=changes), stream, retain, every=1))  # type: ignore[arg-type]
+    assert [s.text for s in steps] == ["b", "c", "e", "f"]
+    assert [s.fixed for s in steps] == [True, True, False, False]
+    assert [s.retained["edits"] for s in steps] == [(1, 1), (1, 2), (1, 3), (1, 4)]
+    assert [s.retained["train"] for s in steps] == [(2, 2), (1, 2), (1, 2), (1, 2)]
+    assert steps[-1].error == "nothing written down"
+    scores = sme.score(steps, mistakes=4)
+    assert scores.SR == 2 / 4
+    assert scores.GR == 2 / 4  # b1 and c1 of b1, b2, c1, f1
+    assert scores.ER == 1 / 4
+    assert scores.TrainR == 1 / 2
+    assert scores.TestR == 3 / 3  # u4 gained, u1 lost
+    assert (scores.E, scores.N) == (4, 4)
+
+
+def test_no_mistake_no_steps() -> None:
+    assert sme.score([]).SR == 1.0
+
+
+def test_summary_pools_sr_and_gr_and_averages_the_rest() -> None:
+    def step(fixed: bool, right: list[bool], edits: tuple[int, int]) -> sme.Step:
+        return sme.Step(0, "", "", "", fixed, right, 1, 0.1, 1.0, "x", None, {"edits": edits})
+
+    runs = [[step(True, [True, True], (1, 1))], [step(False, [False], (1, 2)), step(True, [], (1, 2))]]
+    found = sme.summary(runs)
+    assert found["SR"] == (2 / 3, 0.0)
+    assert found["GR"] == (2 / 3, 0.0)
+    assert found["ER"] == (0.75, 0.25)
+
+
+def stream_of(model: tp.Model) -> list[tp.Example]:
+    draw = Random(0)
+    answers = ["yes", "no", "maybe"] if model.task.name == "classify" else ["paris", "lima", "a dog"]
+    return [
+        tp.Example(f"what is the {a} {b} ?", draw.choice(answers), rephrasings=(f"the {a} {b} ?",))
+        for a in zoo.WORDS[18:24]
+        for b in zoo.WORDS[24:26]
+    ]
+
+
+@pytest.mark.parametrize("name", ["bert", "bart", "gpt2"])
+def test_cached_retention_equals_the_slow_loop(name: str) -> None:
+    model = fresh(name)
+    said = model.answer(TEXTS)
+    half = len(TEXTS) // 2
+    retained = [tp.Example(t, a) for t, a in zip(TEXTS, said, strict=True)]
+    editor = tp.TPatcher().fit(model, TEXTS[:half])
+    stream = stream_of(model)
+    steps = list(sme.run(model, editor, stream, {"train": retained[:half], "test": retained[half:]}, every=1))
+    slow, done = fresh(name), []
+    for step in steps:
+        slow.push(editor.edit(slow, tp.Example(step.text, step.answer)))
+        example = stream[step.index]
+        done.append(example)
+        assert step.fixed == slow.correct([example])[0]
+        assert step.rephrasings == slow.correct([tp.Example(example.rephrasings[0], example.answer)])
+        assert step.retained["edits"] == (sum(slow.correct(done)), len(done))
+        assert step.retained["train"] == (sum(slow.correct(retained[:half])), half)
+        assert step.retained["test"] == (sum(slow.correct(retained[half:])), half)
+    assert len(steps) > 5
+    assert all(s.fixed for s in steps)
+    assert steps[-1].growth > 0
+
+
+def test_rephrasings_can_be_shown_to_the_editor() -> None:
+    model = fresh("bert")
+    editor = tp.TPatcher().fit(model, TEXTS)
+    steps = list(sme.run(model, editor, stream_of(model)[:4], given=1))
+    assert all(s.rephrasings == [] for s in steps)
+    assert all(p.example and p.example.rephrasings for p in model.patches)
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from tests.test_sme import small_run
+for step in small_run(Path(sys.argv[1])):
+    print(step.index, flush=True)
+"""
+
+
+def small_run(out: Path) -> Any:
+    model = fresh("bart")
+    editor = tp.TPatcher().fit(model, TEXTS[:20])
+    retain = {"train": [tp.Example(t, a) for t, a in zip(TEXTS, model.answer(TEXTS), strict=True)]}
+    return sme.run(model, editor, stream_of(model), retain, every=2, out=out)
+
+
+def untimed(directory: Path) -> list[dict[str, Any]]:
+    lines = (directory / "steps.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
+
+
+def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    list(small_run(whole))
+    assert len(untimed(whole)) > 4
+    killed = tmp_path / "killed"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(killed)], stdout=subprocess.PIPE, env=environment, text=True
+    )
+    assert child.stdout is not None
+    for _ in range(2):
+        child.stdout.readline()
+    time.sleep(Random().random() * 0.05)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    assert 2 < len(untimed(killed)) < len(untimed(whole))
+    with (killed / "steps.jsonl").open("a") as file:
+        file.write('{"index": 7, "te')  # and a line that was only half written
+    list(small_run(killed))
+    assert untimed(killed) == untimed(whole)
+    header, steps = sme.read(killed)
+    assert header["N"] >= len(steps)
+    assert sme.score(steps).SR == 1.0
+
+
+def test_a_log_of_another_run_is_refused(tmp_path: Path) -> None:
+    list(small_run(tmp_path))
+    model = fresh("bart")
+    with pytest.raises(Damaged, match="another run"):
+        list(sme.run(model, tp.TPatcher().fit(model, TEXTS[:20]), stream_of(model)[:2], out=tmp_path))
+
+
+def test_folders_cover_the_edit_set() -> None:
+    rows = [tp.Example(str(i), "1") for i in range(23)]
+    folders = Split(train=rows, edit=rows, test=rows).folders(5)
+    assert sorted(int(e.text) for f in folders for e in f) == list(range(23))
+    assert {len(f) for f in folders} == {4, 5}
+
+
+def test_paths_can_be_shared_by_runs() -> None:
+    model = fresh("bert")
+    paths = Paths(model, [tp.Example(t, a) for t, a in zip(TEXTS, model.answer(TEXTS), strict=True)])
+    for _ in range(2):
+        twin = model.twin()
+        editor = tp.TPatcher().fit(twin, TEXTS)
+        steps = list(sme.run(twin, editor, stream_of(model)[:5], {"test": paths}))
+        assert steps[-1].retained["test"][1] == len(TEXTS)

@@ -1,0 +1,1 @@
+"""The benchmark: the paper's numbers, its tables and figures, and the report."""

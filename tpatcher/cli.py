@@ -1,0 +1,197 @@
+"""The command line: each command a few lines over the library, under the same names."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tpatcher.errors import TPatcherError
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    help="Fix the mistakes of transformer models, one neuron a mistake.",
+)  # fmt: skip
+console = Console()
+
+ModelName = Annotated[
+    str, typer.Argument(help="A directory, a name on the hub, or builtin-fc/-qa.")
+]
+Patches = Annotated[Path, typer.Option(help="Where the fixes are kept.")]
+Device = Annotated[
+    str | None, typer.Option(help="cpu, cuda, auto …; the model's own if not given.")
+]
+
+
+@app.command()
+def answer(
+    model: ModelName,
+    texts: Annotated[list[str], typer.Argument(help="What to ask.")],
+    patches: Annotated[Path | None, typer.Option(help="Fixes to put on first.")] = None,
+    device: Device = None,
+) -> None:
+    """Ask a model, with its fixes."""
+    for one in _load(model, patches, device).answer(texts):
+        typer.echo(one)
+
+
+@app.command()
+def fix(
+    model: ModelName,
+    patches: Patches,
+    text: Annotated[str | None, typer.Option(help="What was asked.")] = None,
+    answer: Annotated[str | None, typer.Option(help="The right answer.")] = None,
+    rephrasing: Annotated[list[str] | None, typer.Option(help="The same in other words.")] = None,
+    file: Annotated[Path | None, typer.Option(help="Many mistakes: JSONL or CSV.")] = None,
+    traffic: Annotated[Path | None, typer.Option(help="Ordinary texts, to be left alone.")] = None,
+    supersede: Annotated[
+        bool, typer.Option(help="Replace an earlier fix of the same text.")
+    ] = False,
+    preset: Annotated[str, typer.Option(help="fast, or paper.")] = "fast",
+    device: Device = None,
+) -> None:
+    """Fix one mistake, or a file of them, and keep the fixes.
+
+    The first time, give --traffic: a few thousand texts like those the model is used on. The
+    memory made of them is kept beside the fixes.
+    """
+    from tpatcher.data import read_examples
+    from tpatcher.editors import TPatcher
+    from tpatcher.errors import AlreadyRight, BadInput
+    from tpatcher.example import Example
+
+    if (file is None) == (text is None or answer is None):
+        raise BadInput("give either --text and --answer, or --file with many of them")
+    if preset not in ("fast", "paper"):
+        raise BadInput(f"unknown preset {preset!r}. Available: fast, paper")
+    one = Example(text or "", answer or "", rephrasings=tuple(rephrasing or ()))
+    examples = [one] if file is None else read_examples(file)
+    edited = _load(model, patches if (patches / "patches.json").exists() else None, device)
+    editor = TPatcher(preset=preset, progress=True).fit(
+        edited, _memory(edited, patches, traffic, preset)
+    )  # type: ignore[arg-type]
+    failed = 0
+    for example in examples:
+        before = edited.answer([example.text])[0]
+        try:
+            edited.push(editor.edit(edited, example, supersede=supersede))
+        except AlreadyRight:
+            console.print(f"[dim]right already[/] {example.text} → {before}", highlight=False)
+            continue
+        except TPatcherError as error:
+            failed += 1
+            console.print(f"[red]{type(error).__name__}[/] {error}", highlight=False, markup=True)
+            continue
+        edited.save_patches(patches)
+        now = edited.answer([example.text])[0]
+        console.print(f"[green]fixed[/] {example.text} → [s]{before}[/] {now}", highlight=False)
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def log(
+    patches: Patches,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """List the fixes, with what each certifies that it does not touch."""
+    from tpatcher import pack
+
+    found = pack.read(patches)
+    if as_json:
+        for patch in found:
+            typer.echo(json.dumps(patch.meta, ensure_ascii=False))
+        return
+    table = Table("fix", "asked", "answer", "neurons", "response", "memory changed", "past changed")
+    for patch in found:
+        report, example = patch.report, patch.example
+        table.add_row(
+            patch.id,
+            example.text if example else "(text left out)", example.answer if example else "",
+            str(len(patch.tensors.get("keys", ()))), _shown(report.get("response")),
+            _shown(report.get("memory answers changed")), _shown(report.get("past fixes changed")),
+        )  # fmt: skip
+    console.print(table)
+
+
+@app.command()
+def undo(
+    model: ModelName,
+    patches: Patches,
+    ids: Annotated[list[str], typer.Argument(help="Which fixes, as `log` names them.")],
+    device: Device = None,
+) -> None:
+    """Take fixes off again, bit for bit."""
+    edited = _load(model, patches, device)
+    for one in ids:
+        for broken in edited.remove(one):
+            text = broken.example.text if broken.example else broken.id
+            console.print(
+                f"[yellow]{text!r} had leaned on {one} and is wrong again: fix it anew[/]"
+            )
+    edited.save_patches(patches)
+    console.print(f"undone: {', '.join(ids)}; {len(edited.patches)} fixes are left")
+
+
+@app.command()
+def demo(
+    report: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report.html"),
+    as_json: Annotated[Path | None, typer.Option("--json", help="Numbers as JSON.")] = None,
+    edits: Annotated[int, typer.Option(help="Mistakes to fix per task.")] = 60,
+) -> None:
+    """Sequential model editing on both built-in tasks; needs nothing but this package."""
+    from tpatcher.bench.demo import demo as run
+
+    if not run(console, report, as_json, edits):
+        raise typer.Exit(1)
+
+
+def _load(name: str, patches: Path | None, device: str | None) -> Any:
+    from transformers.utils import logging
+
+    from tpatcher.models import load
+
+    logging.disable_progress_bar()
+    return load(name, patches=patches, device=device)
+
+
+def _memory(model: Any, patches: Path, traffic: Path | None, preset: str) -> Any:
+    """The memory kept beside the fixes, made of the traffic when that is given."""
+    from tpatcher.data import DATASETS, read_texts
+    from tpatcher.errors import NoMemory
+    from tpatcher.memory import Memory
+
+    kept = patches / "memory"
+    if traffic is None and (kept / "memory.json").exists():
+        return Memory.load(kept)
+    if traffic is not None:
+        texts = read_texts(traffic)
+    elif model.name in DATASETS:  # a built-in model: the questions it was trained on
+        _, examples = DATASETS[model.name]().retained(memory=6_000)
+        texts = [e.text for e in examples]
+    else:
+        raise NoMemory(
+            "no traffic is known for this model yet: give --traffic FILE the first time, with a "
+            "few thousand texts like those the model is used on, one a line"
+        )
+    memory = Memory.collect(model, texts, progress=True)
+    memory.save(kept)
+    return memory
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(f"{v:.1f}" for v in value)
+    return "–" if value is None else str(value)
+
+
+def main() -> None:
+    """Run a command; what went wrong is said in one line, not in a traceback."""
+    try:
+        app()
+    except TPatcherError as error:
+        Console(stderr=True).print(f"[red]{type(error).__name__}[/]: {error}", highlight=False)
+        sys.exit(2)
