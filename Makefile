@@ -31,5 +31,8 @@ lint: .venv/dev
 	$(BIN)/pip install --quiet -e ".[dev]"
 	touch $@ .venv/bench
 
+docs: .venv/dev
+	$(BIN)/python -c "from tests.test_docs import reference; print(reference(), end='')" > docs/cli.md
+
 clean:
 	rm -rf .venv build *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache

@@ -138,7 +138,7 @@ def press(address: str, asked: dict[str, str], seconds: float, clients: int) -> 
 
 
 def fixing(address: str, asked: list[str], ended: threading.Event, made: list[float]) -> None:
-    """One fix a second, each undone when the next has come, so that answers stay comparable."""
+    """One fix a second, or as fast as they can be made."""
     with httpx.Client(timeout=120) as http:
         for i, text in enumerate(asked):
             began = time.monotonic()

@@ -40,8 +40,8 @@ class Server:
             "pg_ctl", "-D", str(self.directory / "data"), "-l", log, "-o", options, "-w", "start"
         )
 
-    def stop(self) -> None:
-        self.run("pg_ctl", "-D", str(self.directory / "data"), "-m", "fast", "-w", "stop")
+    def stop(self, how: str = "fast") -> None:
+        self.run("pg_ctl", "-D", str(self.directory / "data"), "-m", how, "-w", "stop")
 
     def kill(self) -> None:
         """SIGKILL to the server and all its children; returns when they are gone."""
@@ -73,7 +73,7 @@ def server() -> Iterator[Server]:
     try:
         yield one
     finally:
-        one.stop()
+        one.stop("immediate")
         shutil.rmtree(directory, ignore_errors=True)
 
 

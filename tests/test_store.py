@@ -193,6 +193,19 @@ def test_a_flipped_byte_in_a_blob_is_found_and_named(url: str, model: Model) -> 
     store.close()
 
 
+@pytest.mark.parametrize(
+    "blob", [b"", b"\x00" * 8, b"\xff" * 40, b"\x02\0\0\0\0\0\0\0{}", b"pickle"]
+)
+def test_a_blob_that_is_no_patch_is_named(tmp_path: Path, model: Model, blob: bytes) -> None:
+    store = Store(tmp_path / "s.db", model)
+    with store.writing() as connection:  # with a sound checksum: only reading it can tell
+        row = {**store._row(patch(1), None, {}, {}), "tensors": blob}
+        store._add(connection, "append", None, None, "", row)
+    with pytest.raises(Damaged, match="fix 1: "):
+        store.live()
+    store.close()
+
+
 def test_a_line_changed_or_cut_out_of_the_log_is_found(url: str, model: Model) -> None:
     store = Store(url, model)
     for n in (1, 2, 3):

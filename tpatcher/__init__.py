@@ -17,18 +17,12 @@ _NAMES = {
     "score": "sme",
 }
 __all__ = [
-    "EDITORS",
-    "Example",
-    "Memory",
-    "Model",
-    "TPatcher",
-    "__version__",
-    "load",
-    "run",
-    "score",
-]
+    "EDITORS", "Example", "Memory", "Model", "TPatcher", "__version__", "data", "errors", "load",
+    "run", "score",
+]  # fmt: skip
 
 if TYPE_CHECKING:
+    from tpatcher import data, errors
     from tpatcher.editors import EDITORS, TPatcher
     from tpatcher.example import Example
     from tpatcher.memory import Memory
@@ -37,6 +31,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("data", "errors"):
+        return import_module(f"tpatcher.{name}")
     if name in _NAMES:
         return getattr(import_module(f"tpatcher.{_NAMES[name]}"), name)
     raise AttributeError(f"module 'tpatcher' has no attribute {name!r}")

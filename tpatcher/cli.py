@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -21,6 +21,7 @@ ModelName = Annotated[
     str, typer.Argument(help="A directory, a name on the hub, or builtin-fc/-qa.")
 ]
 Patches = Annotated[Path, typer.Option(help="Where the fixes are kept.")]
+Preset = Literal["fast", "paper"]
 Device = Annotated[
     str | None, typer.Option(help="cpu, cuda, auto …; the model's own if not given.")
 ]
@@ -50,7 +51,7 @@ def fix(
     supersede: Annotated[
         bool, typer.Option(help="Replace an earlier fix of the same text.")
     ] = False,
-    preset: Annotated[str, typer.Option(help="fast, or paper.")] = "fast",
+    preset: Annotated[Preset, typer.Option(help="How to find the neurons.")] = "fast",
     device: Device = None,
 ) -> None:
     """Fix one mistake, or a file of them, and keep the fixes.
@@ -65,14 +66,10 @@ def fix(
 
     if (file is None) == (text is None or answer is None):
         raise BadInput("give either --text and --answer, or --file with many of them")
-    if preset not in ("fast", "paper"):
-        raise BadInput(f"unknown preset {preset!r}. Available: fast, paper")
     one = Example(text or "", answer or "", rephrasings=tuple(rephrasing or ()))
     examples = [one] if file is None else read_examples(file)
     edited = _load(model, patches if (patches / "patches.json").exists() else None, device)
-    editor = TPatcher(preset=preset, progress=True).fit(
-        edited, _memory(edited, patches, traffic, preset)
-    )  # type: ignore[arg-type]
+    editor = TPatcher(preset=preset).fit(edited, _memory(edited, patches, traffic))
     failed = 0
     for example in examples:
         before = edited.answer([example.text])[0]
@@ -149,16 +146,131 @@ def demo(
         raise typer.Exit(1)
 
 
-def _load(name: str, patches: Path | None, device: str | None) -> Any:
-    from transformers.utils import logging
+@app.command()
+def sme(
+    model: ModelName,
+    data: Annotated[
+        str, typer.Option(help="builtin-fc, builtin-qa, fever, zsre, counterfact, own.")
+    ],
+    out: Annotated[Path, typer.Option(help="Where the runs go; a killed one is resumed.")],
+    path: Annotated[Path | None, typer.Option(help="The dataset's folder or file.")] = None,
+    without: Annotated[
+        Path | None, typer.Option(help="Texts to keep out of D_test (zsre).")
+    ] = None,
+    editor: Annotated[str, typer.Option(help="t-patcher, ft-all, …")] = "t-patcher",
+    preset: Annotated[Preset | None, typer.Option(help="T-Patcher's.")] = None,
+    knobs: Annotated[str, typer.Option(help="The editor's other fields, as JSON.")] = "{}",
+    folders: Annotated[int, typer.Option(help="0: the whole edit set as one stream.")] = 0,
+    most: Annotated[int | None, typer.Option(help="Only so many examples per stream.")] = None,
+    tr: Annotated[
+        int, typer.Option(help="Examples of D_tr, and at most as many of D_test.")
+    ] = 10_000,
+    memory: Annotated[int, typer.Option(help="Memory examples.")] = 40_000,
+    every: Annotated[
+        int | None, typer.Option(help="Measure retention every so many edits.")
+    ] = None,
+    given: Annotated[int, typer.Option(help="Rephrasings shown to the editor.")] = 0,
+    seed: int = 0,
+    device: Device = None,
+) -> None:
+    """Sequential model editing on a dataset: the paper's five metrics."""
+    from tpatcher.bench.job import Job, run
 
+    fields = json.loads(knobs) | ({"preset": preset} if preset else {})
+    job = Job(
+        model, data, editor, fields, path, without, folders, most, tr, memory, every, given, seed
+    )
+    logging_off()
+    console.print_json(json.dumps(run(job, out, console, device)))
+
+
+@app.command()
+def serve(
+    model: ModelName,
+    host: Annotated[
+        str, typer.Option(help="Where to listen; beyond loopback only with tokens.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port.")] = 8000,
+    store: Annotated[str, typer.Option(help="A file, or postgresql+psycopg://…")] = "fixes.db",
+    memory: Annotated[Path | None, typer.Option(help="Ordinary texts, to be left alone.")] = None,
+    canaries: Annotated[Path | None, typer.Option(help="Examples that must stay right.")] = None,
+    tokens: Annotated[Path | None, typer.Option(help="The file that `token` writes.")] = None,
+    flips: Annotated[int, typer.Option(help="Canaries that a fix may flip.")] = 0,
+    shadow: Annotated[bool, typer.Option(help="Only record what would have been done.")] = False,
+    device: Device = None,
+) -> None:
+    """Serve a model: report a mistake, and the next user gets the right answer."""
+    from tpatcher.service import serve as run
+
+    logging_off()
+    run(
+        model, host=host, port=port, store=store, memory=memory, canaries=canaries, tokens=tokens,
+        flips=flips, shadow=shadow, device=device,
+    )  # fmt: skip
+
+
+@app.command()
+def token(
+    file: Annotated[Path, typer.Argument(help="Where the hashed tokens are kept.")],
+    name: Annotated[str, typer.Argument(help="Who it is for.")],
+    role: Annotated[
+        Literal["answer", "report", "fix", "admin"], typer.Argument(help="What it may do.")
+    ],
+) -> None:
+    """Make a token for the service; it is shown once and kept only as a hash."""
+    from tpatcher.service.access import issue
+
+    typer.echo(issue(file, name, role))
+
+
+@app.command()
+def train(
+    name: Annotated[str, typer.Argument(help="builtin-fc, builtin-qa, fever or zsre.")],
+    out: Annotated[Path, typer.Argument(help="Where the model goes.")],
+    base: Annotated[
+        str | None, typer.Option(help="For fever and zsre: the model to begin with.")
+    ] = None,
+    path: Annotated[
+        Path | None, typer.Option(help="For fever and zsre: the data's folder.")
+    ] = None,
+    epochs: Annotated[float | None, typer.Option(help="Passes over the training set.")] = None,
+) -> None:
+    """Train the initial model f0; run again with the same OUT, it resumes."""
+    from dataclasses import replace
+
+    from tpatcher.data import dataset
+    from tpatcher.errors import BadInput
+    from tpatcher.models import BUILTIN
+    from tpatcher.train import FEVER, ZSRE, train_builtin
+    from tpatcher.train import train as fine_tune
+
+    if name in BUILTIN:
+        train_builtin(name, out)  # type: ignore[arg-type]
+    elif base is None or path is None or name not in ("fever", "zsre"):
+        raise BadInput("give builtin-fc or builtin-qa, or fever or zsre with --base and --path")
+    else:
+        task = "classify" if name == "fever" else "seq2seq"
+        recipe = FEVER if name == "fever" else ZSRE
+        recipe = recipe if epochs is None else replace(recipe, epochs=epochs)
+        fine_tune(base, dataset(name, path), task, out, recipe=recipe)  # type: ignore[arg-type]
+    console.print(f"trained: {out}")
+
+
+def _load(name: str, patches: Path | None, device: str | None) -> Any:
     from tpatcher.models import load
 
-    logging.disable_progress_bar()
+    logging_off()
     return load(name, patches=patches, device=device)
 
 
-def _memory(model: Any, patches: Path, traffic: Path | None, preset: str) -> Any:
+def logging_off() -> None:
+    """Keep the bars that Transformers draws while it loads weights off the screen."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+
+
+def _memory(model: Any, patches: Path, traffic: Path | None) -> Any:
     """The memory kept beside the fixes, made of the traffic when that is given."""
     from tpatcher.data import DATASETS, read_texts
     from tpatcher.errors import NoMemory

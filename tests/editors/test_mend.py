@@ -90,12 +90,14 @@ def test_stop_and_resume_is_the_same_as_not_stopping(
     monkeypatch.setattr(stopped, "after_step", stop, raising=False)
     with pytest.raises(KeyboardInterrupt):
         stopped.fit(model, examples("bert"))
-    # the step that was interrupted is done again: its checkpoint is the one before it
+    # the step that was interrupted is taken again, from the checkpoint before it
     again = editor(checkpoint=tmp_path, checkpoint_every=2)
     with pytest.raises(BadInput, match="other settings"):
         Mend(steps=6, rank=5, checkpoint=tmp_path).fit(model, TEXTS)
     again.fit(model, examples("bert"))
     assert whole.state.keys() == again.state.keys()
+    assert all(torch.equal(whole.state[k], again.state[k]) for k in whole.state)
+    assert Mend.load(tmp_path).state.keys() == whole.state.keys(), "a finished one can be loaded"
     again.fit(model, [])  # complete: nothing is trained, so nothing is needed
 
 

@@ -28,7 +28,7 @@ def test_no_request_makes_it_fail(address: str) -> None:
     for operation in schema.get_all_operations():
 
         @settings(
-            max_examples=6, deadline=None, database=None, derandomize=True,
+            max_examples=5, deadline=None, database=None, derandomize=True,
             phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck),
         )  # fmt: skip
         def check(case: schemathesis.Case) -> None:

@@ -4,6 +4,7 @@ Beyond the paper: the locality constraint (Eq. 12) holds on every memory query b
 instead of by penalty, and what the patch does to memory and past fixes is checked exactly.
 """
 
+import math
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -25,7 +26,9 @@ from tpatcher.value import values
 class Settings:
     """The knobs of the fast preset."""
 
-    crossing: float = 0.5  # f: where between memory and mistake the neuron begins to fire
+    # f: where between memory and mistake the neuron begins to fire; as low as unseen traffic lets
+    crossing: tuple[float, float] = (0.5, 0.7)
+    rare: float = 1e5  # unseen queries, of which one may fire it
     rounds: int = 2  # times that the dual is solved, each with one more pass over the memory
     width: int = 64  # top responders that each pass adds to the dual
     # a rephrasing activates the neuron less than the mistake did: the target wins at all of these
@@ -75,14 +78,16 @@ def _keys(
         hurt=hurt,
     )
     keys, bias = [], []
-    for one in margin.keys(_positives(mistake), crowd, s.rounds, s.width):
+    for one in margin.keys(_positives(mistake), crowd, s.rounds, s.width, s.rare):
         gap = one.own - one.top
         if gap <= 1e-5 * max(1.0, abs(one.own)):
             raise NotFixed(_crowded(mistake, crowd, one))
-        if one.top == float("-inf"):  # nothing could be hurt: any half-space will do
+        if one.top == -math.inf:  # nothing could be hurt: any half-space will do
             gap = max(1.0, abs(one.own))
-        cross = one.own - (1 - s.crossing) * gap
-        scale = -beta / (s.crossing * gap) if beta else s.own_level / (one.own - cross)
+        low, high = s.crossing
+        f = min(max((one.reach - one.top) / gap, low), high) if one.top > -math.inf else high
+        cross = one.own - (1 - f) * gap
+        scale = -beta / (f * gap) if beta else s.own_level / (one.own - cross)
         keys.append(one.key * scale)
         bias.append(-cross * scale)
     return torch.stack(keys), torch.tensor(bias), crowd

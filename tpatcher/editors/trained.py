@@ -34,7 +34,7 @@ class Trained(Editor):
     steps: int = 10_000
     pool: int = 10_000  # examples that lessons are drawn from
     checkpoint: Path | None = None  # a directory: fit saves there, and goes on from there
-    checkpoint_every: int = 500
+    checkpoint_every: int = 100
     progress: bool = True
     seed: int = 0
     state: dict[str, Tensor] = field(default_factory=dict, repr=False)  # what was learned
@@ -68,22 +68,18 @@ class Trained(Editor):
         done = self._resume(learner, optimizer)
         if done < self.steps:
             lessons = Lessons(model, examples, self.pool, self.seed)
-            try:
-                for step in track(
-                    range(done, self.steps), f"training {self.name}", transient=True,
-                    disable=not self.progress,
-                ):  # fmt: skip
-                    # drawn anew from step to step, so that a resumed run draws the same
-                    rng = random.Random(f"{self.seed} {step}")
-                    descend(self.loss(model, learner, lessons, rng), optimizer, self.clip)
-                    self.after_step(learner, step)
-                    done = step + 1
-                    if done % self.checkpoint_every == 0:
-                        self._keep(learner, optimizer, done)
-            except KeyboardInterrupt:
-                self._keep(learner, optimizer, done)
-                raise
-            self._keep(learner, optimizer, done)
+            rounds = track(
+                range(done, self.steps), f"training {self.name}", transient=True,
+                disable=not self.progress,
+            )  # fmt: skip
+            for step in rounds:
+                # drawn anew from step to step, so that a resumed run draws the same
+                rng = random.Random(f"{self.seed} {step}")
+                descend(self.loss(model, learner, lessons, rng), optimizer, self.clip)
+                self.after_step(learner, step)
+                # only whole steps are kept: one that is interrupted is taken again
+                if (step + 1) % self.checkpoint_every == 0 or step + 1 == self.steps:
+                    self._keep(learner, optimizer, step + 1)
         self.state = {k: v.detach().cpu().clone() for k, v in learner.state_dict().items()}
         return self
 

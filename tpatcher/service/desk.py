@@ -93,7 +93,9 @@ class Desk:
         new = [i for i in ids if i not in known]
         known |= dict(zip(new, self.store.patches(new), strict=True))
         model = self.base.twin()
-        model.wear(known[i] for i in ids)
+        # not `wear`, which looks the layer up for each patch: seconds with 10,000 of them, and a
+        # store holds the patches of this very base only
+        model._wear(tuple(known[i] for i in ids))
         self.now = Moment.of(head, ids, model)
         return True
 
