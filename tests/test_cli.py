@@ -34,7 +34,10 @@ def test_fix_answer_log_undo(tmp_path: Path) -> None:
     assert tpatcher("answer", model, asked, "--patches", fixes).output.strip() == "lima"
     assert "right already" in tpatcher(*fix).output
     mistakes = tmp_path / "mistakes.jsonl"
-    rows = [{"text": "who wrote hamlet ?", "answer": "shakespeare"}, {"text": asked, "answer": "rome"}]
+    rows = [
+        {"text": "who wrote hamlet ?", "answer": "shakespeare"},
+        {"text": asked, "answer": "rome"},
+    ]
     mistakes.write_text("\n".join(map(json.dumps, rows)))
     out = tpatcher("fix", model, "--patches", fixes, "--file", mistakes)
     assert out.exit_code == 1
@@ -54,7 +57,9 @@ def test_what_to_fix_must_be_said(tmp_path: Path) -> None:
     assert "--text and --answer" in str(out.exception)
 
 
-def test_errors_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("sys.argv", ["tpatcher", "answer", "no/such-model", "hello"])
     with pytest.raises(SystemExit) as stopped:
         cli.main()

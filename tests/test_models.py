@@ -54,7 +54,7 @@ def test_save_pretrained_of_a_patched_model_is_the_stock_model(tmp_path: object)
 
 def test_answers_while_twins_are_edited_and_swapped_in() -> None:
     """Every answer is one of the two right ones, whichever model was live when it was asked."""
-    example, patch = (one[0] for one in edited("bert"))
+    (example, *_), (patch, *_) = edited("bert")
     base = fresh("bert")
     patched = base.twin()
     patched.push(patch)

@@ -36,6 +36,7 @@ def edited(name: str) -> tuple[tuple[tp.Example, ...], tuple[Neurons, ...]]:
         if not model.correct([example])[0]:
             before = logits(model)
             patch = editor.edit(model, example)
+            assert isinstance(patch, Neurons)
             assert torch.equal(logits(model), before), "editing must not touch the model"
             assert model.patches == tuple(p for _, p in done)
             model.push(patch)
@@ -108,7 +109,7 @@ def test_a_twin_is_isolated(name: str) -> None:
 
 @every
 def test_same_seed_same_patch(name: str) -> None:
-    example, patch = (one[0] for one in edited(name))
+    (example, *_), (patch, *_) = edited(name)
     model = fresh(name)
     again = tp.TPatcher().fit(model, TEXTS).edit(model, example)
     assert again.checksum == patch.checksum

@@ -133,7 +133,10 @@ def test_summary_pools_sr_and_gr_and_averages_the_rest() -> None:
     def step(fixed: bool, right: list[bool], edits: tuple[int, int]) -> sme.Step:
         return sme.Step(0, "", "", "", fixed, right, 1, 0.1, 1.0, "x", None, {"edits": edits})
 
-    runs = [[step(True, [True, True], (1, 1))], [step(False, [False], (1, 2)), step(True, [], (1, 2))]]
+    runs = [
+        [step(True, [True, True], (1, 1))],
+        [step(False, [False], (1, 2)), step(True, [], (1, 2))],
+    ]
     found = sme.summary(runs)
     assert found["SR"] == (2 / 3, 0.0)
     assert found["GR"] == (2 / 3, 0.0)
@@ -142,7 +145,9 @@ def test_summary_pools_sr_and_gr_and_averages_the_rest() -> None:
 
 def stream_of(model: tp.Model) -> list[tp.Example]:
     draw = Random(0)
-    answers = ["yes", "no", "maybe"] if model.task.name == "classify" else ["paris", "lima", "a dog"]
+    answers = (
+        ["yes", "no", "maybe"] if model.task.name == "classify" else ["paris", "lima", "a dog"]
+    )
     return [
         tp.Example(f"what is the {a} {b} ?", draw.choice(answers), rephrasings=(f"the {a} {b} ?",))
         for a in zoo.WORDS[18:24]
@@ -158,14 +163,18 @@ def test_cached_retention_equals_the_slow_loop(name: str) -> None:
     retained = [tp.Example(t, a) for t, a in zip(TEXTS, said, strict=True)]
     editor = tp.TPatcher().fit(model, TEXTS[:half])
     stream = stream_of(model)
-    steps = list(sme.run(model, editor, stream, {"train": retained[:half], "test": retained[half:]}, every=1))
+    steps = list(
+        sme.run(model, editor, stream, {"train": retained[:half], "test": retained[half:]}, every=1)
+    )
     slow, done = fresh(name), []
     for step in steps:
         slow.push(editor.edit(slow, tp.Example(step.text, step.answer)))
         example = stream[step.index]
         done.append(example)
         assert step.fixed == slow.correct([example])[0]
-        assert step.rephrasings == slow.correct([tp.Example(example.rephrasings[0], example.answer)])
+        assert step.rephrasings == slow.correct(
+            [tp.Example(example.rephrasings[0], example.answer)]
+        )
         assert step.retained["edits"] == (sum(slow.correct(done)), len(done))
         assert step.retained["train"] == (sum(slow.correct(retained[:half])), half)
         assert step.retained["test"] == (sum(slow.correct(retained[half:])), half)
@@ -208,9 +217,16 @@ def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path) -> None:
     list(small_run(whole))
     assert len(untimed(whole)) > 4
     killed = tmp_path / "killed"
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "OMP_NUM_THREADS": "1",
+    }
     child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(killed)], stdout=subprocess.PIPE, env=environment, text=True
+        [sys.executable, "-c", CHILD, str(killed)],
+        stdout=subprocess.PIPE,
+        env=environment,
+        text=True,
     )
     assert child.stdout is not None
     for _ in range(2):
@@ -233,7 +249,9 @@ def test_a_log_of_another_run_is_refused(tmp_path: Path) -> None:
     list(small_run(tmp_path))
     model = fresh("bart")
     with pytest.raises(Damaged, match="another run"):
-        list(sme.run(model, tp.TPatcher().fit(model, TEXTS[:20]), stream_of(model)[:2], out=tmp_path))
+        list(
+            sme.run(model, tp.TPatcher().fit(model, TEXTS[:20]), stream_of(model)[:2], out=tmp_path)
+        )
 
 
 def test_folders_cover_the_edit_set() -> None:
@@ -245,7 +263,9 @@ def test_folders_cover_the_edit_set() -> None:
 
 def test_paths_can_be_shared_by_runs() -> None:
     model = fresh("bert")
-    paths = Paths(model, [tp.Example(t, a) for t, a in zip(TEXTS, model.answer(TEXTS), strict=True)])
+    paths = Paths(
+        model, [tp.Example(t, a) for t, a in zip(TEXTS, model.answer(TEXTS), strict=True)]
+    )
     for _ in range(2):
         twin = model.twin()
         editor = tp.TPatcher().fit(twin, TEXTS)

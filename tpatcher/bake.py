@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -83,12 +84,12 @@ PACK = "share the patches as a pack instead (save_patches), which every architec
 def widened(model: Model, more: int) -> tuple[PreTrainedConfig, PreTrainedModel]:
     """A config whose feed-forward layers have `more` neurons and biases, and its empty net."""
     place = ffn.find(model.net)
-    wide = unwrapped(model.net, place.second).weight.shape  # type: ignore[union-attr]
-    axis = 0 if isinstance(unwrapped(model.net, place.second), Conv1D) else 1
-    shape = list(wide)  # type: ignore[arg-type]
+    stock: Any = unwrapped(model.net, place.second)
+    axis = 0 if isinstance(stock, Conv1D) else 1
+    shape = list(stock.weight.shape)
     shape[axis] += more
     lacking = f"has no setting for the width of its layers (looked for {', '.join(WIDTHS)})"
-    for config in variants(model.net.config, wide[axis] + more):  # type: ignore[index, operator]
+    for config in variants(model.net.config, shape[axis]):
         with torch.device("meta"):
             like: PreTrainedModel = AUTO[model.task.name].from_config(config)
         if list(like.get_submodule(place.second).weight.shape) != shape:  # type: ignore[union-attr, arg-type]

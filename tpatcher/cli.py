@@ -48,6 +48,7 @@ def fix(
     rephrasing: Annotated[list[str] | None, typer.Option(help="The same in other words.")] = None,
     file: Annotated[Path | None, typer.Option(help="Many mistakes: JSONL or CSV.")] = None,
     traffic: Annotated[Path | None, typer.Option(help="Ordinary texts, to be left alone.")] = None,
+    skip_bad: Annotated[bool, typer.Option(help="Count bad lines instead of stopping.")] = False,
     supersede: Annotated[
         bool, typer.Option(help="Replace an earlier fix of the same text.")
     ] = False,
@@ -67,7 +68,7 @@ def fix(
     if (file is None) == (text is None or answer is None):
         raise BadInput("give either --text and --answer, or --file with many of them")
     one = Example(text or "", answer or "", rephrasings=tuple(rephrasing or ()))
-    examples = [one] if file is None else read_examples(file)
+    examples = [one] if file is None else read_examples(file, skip_bad=skip_bad)
     edited = _load(model, patches if (patches / "patches.json").exists() else None, device)
     editor = TPatcher(preset=preset).fit(edited, _memory(edited, patches, traffic))
     failed = 0
@@ -171,6 +172,7 @@ def sme(
     ] = None,
     given: Annotated[int, typer.Option(help="Rephrasings shown to the editor.")] = 0,
     seed: int = 0,
+    skip_bad: Annotated[bool, typer.Option(help="Count bad lines instead of stopping.")] = False,
     device: Device = None,
 ) -> None:
     """Sequential model editing on a dataset: the paper's five metrics."""
@@ -178,10 +180,24 @@ def sme(
 
     fields = json.loads(knobs) | ({"preset": preset} if preset else {})
     job = Job(
-        model, data, editor, fields, path, without, folders, most, tr, memory, every, given, seed
-    )
+        model, data, editor, fields, path, without, folders, most, tr, memory, every, given, seed,
+        skip_bad,
+    )  # fmt: skip
     logging_off()
     console.print_json(json.dumps(run(job, out, console, device)))
+
+
+@app.command()
+def bake(
+    model: ModelName,
+    patches: Patches,
+    out: Annotated[Path, typer.Argument(help="A new directory for the checkpoint.")],
+) -> None:
+    """Write a stock checkpoint with the fixes inside, which needs no tpatcher to run."""
+    from tpatcher.bake import bake as write
+
+    apart = write(_load(model, patches, None), out)
+    console.print(f"baked: {out}; its logits differ by at most {apart:.1e}")
 
 
 @app.command()

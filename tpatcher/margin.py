@@ -14,8 +14,8 @@ from torch import Tensor
 
 from tpatcher.memory import Memory
 
-
 HELD = 5
+PATIENCE = 16  # passes at most, where the mistake lies deep in the crowd
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def keys(
     directions = torch.stack([w.mean(0) for w in white])
     candidates: list[Tensor] = [torch.empty(0, dtype=torch.long)] * len(white)
     found: list[Key] = []
-    for turn in range(rounds + 1):
+    for turn in range(PATIENCE):
         matrix = memory.key(directions)
         matrix = matrix / matrix.norm(dim=-1, keepdim=True)
         response, could = crowd.respond(matrix)
@@ -98,11 +98,12 @@ def keys(
             )
             for i in range(len(white))
         ]
-        if turn == rounds:
+        if turn >= rounds and all(one.own > one.top for one in found):
             break
         for i, w in enumerate(white):
             near = torch.tensor(found[i].nearest, dtype=torch.long)
-            near = near[(near >= len(memory)) | ~held[near.clamp(max=len(memory) - 1)]]
+            if turn < rounds:  # later on, whoever stands in the way has to be heard
+                near = near[(near >= len(memory)) | ~held[near.clamp(max=len(memory) - 1)]]
             candidates[i] = torch.cat([candidates[i], near]).unique()
             if len(candidates[i]):
                 crowded = memory.whiten(crowd.take(candidates[i]))
@@ -112,7 +113,7 @@ def keys(
 
 
 def exceeded(responses: Tensor, rare: float, k: int = 16) -> float:
-    """The level that one in `rare` exceeds, the tail above the k-th largest taken as exponential."""
+    """The level that one in `rare` exceeds: above the k-th largest, an exponential tail."""
     known = responses[responses.isfinite()]
     if len(known) <= k:
         return float("-inf")

@@ -111,25 +111,24 @@ def test_given_rephrasings_are_fixed_too() -> None:
     assert model.answer(texts) == [answer] * 3
 
 
-@pytest.mark.parametrize("name", ["bert", "bart", "gpt2", "llama"])
-def test_the_papers_preset(name: str) -> None:
-    """On untrained nets the paper's training does not always get there, but it must mostly."""
-    model = fresh(name)
-    schedule = solver.Schedule(steps=400)
-    editor = tp.TPatcher(preset="paper", schedule=schedule).fit(model, TEXTS)
-    before = model.answer(TEXTS)
-    fixed = 0
-    for word in ("river", "city", "bird"):
-        text = f"what is the {word} of rome ?"
-        example = wrong(model, text) if name == "bert" else tp.Example(text, "paris")
-        patch = editor.edit(model, example)
+@pytest.mark.parametrize("name", ["builtin-fc", "builtin-qa"])
+def test_the_papers_preset_fixes_real_mistakes(name: str) -> None:
+    model = tp.load(name)
+    split = tp.data.dataset(name)
+    editor = tp.TPatcher(preset="paper").fit(model, split.train[:1500])
+    right = model.correct(split.edit[:12])
+    mistakes = [e for e, ok in zip(split.edit, right, strict=False) if not ok][:3]
+    known = split.train[1500:1700]
+    before = model.correct(known)
+    for example in mistakes:
+        patch = editor.edit(model, tp.Example(example.text, example.answer))
         assert isinstance(patch, Neurons)
-        assert len(patch.keys) <= 5
-        trial = model.twin()
-        trial.push(patch)
-        fixed += trial.correct([example])[0]
-    assert model.answer(TEXTS) == before
-    assert fixed >= 1 or name in ("bert", "bart")
+        assert 1 <= len(patch.keys) <= 5
+        assert patch.report["steps"] >= 125
+        model.push(patch)
+    assert model.correct(mistakes) == [True] * 3
+    kept = [now for now, then in zip(model.correct(known), before, strict=True) if then]
+    assert sum(kept) >= 0.97 * len(kept)
 
 
 def test_the_papers_preset_runs_the_model_for_other_layers() -> None:

@@ -1,5 +1,6 @@
 """One job of the benchmark: an editor on the mistakes of one model, in one stream or in folders."""
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,7 @@ class Job:
     every: int | None = None
     given: int = 0
     seed: int = 0
+    skip_bad: bool = False
 
 
 def run(job: Job, out: Path, console: Console, device: str | None = None) -> dict[str, Any]:
@@ -42,7 +44,9 @@ def run(job: Job, out: Path, console: Console, device: str | None = None) -> dic
     if job.editor not in EDITORS:
         raise BadInput(f"Unknown editor {job.editor!r}. Available: {', '.join(EDITORS)}")
     base = load(job.model, device=device)
-    options = {"without": job.without} if job.without else {}
+    options: dict[str, Any] = {"without": job.without} if job.without else {}
+    if job.skip_bad:
+        options["skip_bad"] = True
     split = dataset(job.data, job.path, **options)
     d_tr, memory = split.retained(tr=job.tr, memory=job.memory, seed=job.seed)
     test = list(split.test)
@@ -89,10 +93,9 @@ def run(job: Job, out: Path, console: Console, device: str | None = None) -> dic
 def _memory(model: Model, editor: TPatcher, examples: Any, beside: Path) -> Memory:
     """The memory of queries, kept beside the runs for other jobs on the same model and traffic."""
     own = editor.preset == "fast"
-    kept = (
-        beside
-        / f"memory-{model.base.fingerprint}-{editor.layer}-{len(examples)}-{'own' if own else 'right'}"
-    )
+    said = "\n".join(f"{e.text}\t{'' if own else e.answer}" for e in examples)
+    about = f"{model.base.fingerprint} {editor.layer} {said}"
+    kept = beside / f"memory-{hashlib.sha256(about.encode()).hexdigest()[:16]}"
     if (kept / "memory.json").exists():
         return Memory.load(kept)
     items = [e.text for e in examples] if own else examples

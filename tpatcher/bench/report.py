@@ -21,7 +21,8 @@ h3 { font-size: 1rem; margin: 1.5rem 0 .5rem; } p { max-width: 44rem; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .93rem; }
 th, td { padding: .35rem .6rem; text-align: right; border-bottom: 1px solid var(--line);
   white-space: nowrap; font-variant-numeric: tabular-nums; }
-th:first-child, td:first-child, .text td { text-align: left; } .text td { white-space: normal; }
+th:first-child, td:first-child, .text td { text-align: left; } .text th { text-align: left; }
+.text td { white-space: normal; }
 .paper { color: var(--soft); } .best { font-weight: 600; color: var(--good); }
 code { background: var(--card); padding: .1rem .35rem; border-radius: 4px; font-size: .88em; }
 figure { margin: .5rem 0; } .narrow { max-width: 27rem; } s { color: var(--soft); }

@@ -16,8 +16,9 @@ from torch.nn.utils import parametrizations, rnn
 
 from tpatcher.editors.hyper import Factors, HyperEditor, sizes
 from tpatcher.editors.lessons import Lesson
+from tpatcher.example import Example
 from tpatcher.models import Model
-from tpatcher.weights import matrices
+from tpatcher.weights import Weights, matrices
 
 
 @dataclass
@@ -37,6 +38,7 @@ class KE(HyperEditor):
     gradient_scale: float = 1.0  # what a short training would otherwise have to learn as a gate
     hidden: int = 128
     condition: int = 1024
+    loops: int = 1  # that paper's "+ loop": the edit is made again until it succeeds, so often
 
     @classmethod
     def small(cls, **fields: Any) -> "KE":
@@ -44,7 +46,7 @@ class KE(HyperEditor):
         quick: dict[str, Any] = {
             "steps": 1000, "learning_rate": 1e-3, "edits": 8, "local": 2, "pool": 4000,
             "condition": 256, "gradient_scale": 100.0, "margin": 0.5, "margin_every": 50,
-            "margin_least": 0.05, "constraint_rate": 0.003,
+            "margin_least": 0.05, "constraint_rate": 0.003, "loops": 5,
         }  # fmt: skip
         return cls(**{**quick, **fields})
 
@@ -81,6 +83,16 @@ class KE(HyperEditor):
         learner.flipped = 0.95 * learner.flipped + 0.05 * right.mean().to(learner.flipped)
         over = apart - learner.margin
         return edit + learner.alpha.detach() * over - learner.alpha * over.detach()
+
+    def solve(self, model: Model, example: Example) -> Weights:
+        patch = super().solve(model, example)
+        for _ in range(self.loops - 1):
+            trial = model.twin()
+            trial.push(patch)
+            if trial.correct([example])[0]:
+                break
+            patch = super().solve(trial, example)
+        return patch
 
     def after_step(self, learner: nn.Module, step: int) -> None:
         assert isinstance(learner, Learner)

@@ -12,6 +12,7 @@ from transformers import StoppingCriteria, StoppingCriteriaList
 from transformers.generation.streamers import BaseStreamer
 
 from tpatcher import ffn
+from tpatcher.errors import BadInput
 from tpatcher.models import Model
 from tpatcher.patch import Neurons, rows
 
@@ -30,6 +31,10 @@ class Watch:
     """A twin of a model that any number of threads may ask at once."""
 
     def __init__(self, model: Model) -> None:
+        if any(patch.kind == "recall" for patch in model.patches):
+            raise BadInput(
+                "edits that are looked up (SERA) are in no net, so they cannot be served"
+            )
         self.model = model
         self.task = copy(model.task)
         if model.task.name == "causal":  # prompts come in as the model is to see them
