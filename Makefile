@@ -10,7 +10,7 @@ demo: .venv/bench
 	$(BIN)/tpatcher demo
 
 test: .venv/dev lint
-	$(BIN)/pytest --cov --cov-report=term -m "not slow"
+	$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term -m "not slow"
 
 lint: .venv/dev
 	$(BIN)/ruff check .

@@ -5,7 +5,6 @@ has the largest margin in whitened space, and only the few memory queries neares
 boundary decide it: take the top responders, solve the small dual, take the top responders again.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +13,6 @@ from torch import Tensor
 
 from tpatcher.memory import Memory
 
-HELD = 5
 PATIENCE = 16  # passes at most, where the mistake lies deep in the crowd
 
 
@@ -64,19 +62,12 @@ class Key:
     key: Tensor  # (d,)
     own: float  # the mistake's response
     top: float  # the largest response of what could be hurt
-    reach: float  # the response that only one in `rare` of unseen queries would exceed
     nearest: list[int]  # who responds most, as indices into the crowd
 
 
-def keys(
-    positives: list[Tensor], crowd: Crowd, rounds: int = 2, width: int = 64, rare: float = 1e5
-) -> list[Key]:
-    """One key per neuron; positives[i] (p, d) are the mistake's query and its other views.
-
-    A fifth of the memory is kept out of the dual: its responses are those of traffic not seen.
-    """
+def keys(positives: list[Tensor], crowd: Crowd, rounds: int = 2, width: int = 64) -> list[Key]:
+    """One key per neuron; positives[i] (p, d) are the mistake's query and its other views."""
     memory = crowd.memory
-    held = torch.arange(len(memory)) % HELD == 0
     white = [memory.whiten(p) for p in positives]  # each (p, d)
     directions = torch.stack([w.mean(0) for w in white])
     candidates: list[Tensor] = [torch.empty(0, dtype=torch.long)] * len(white)
@@ -86,14 +77,12 @@ def keys(
         matrix = matrix / matrix.norm(dim=-1, keepdim=True)
         response, could = crowd.respond(matrix)
         response = torch.where(could, response, -torch.inf)
-        unseen = response[:, : len(memory)][:, held]
         best = response.topk(min(width, response.shape[1]), dim=1)
         found = [
             Key(
                 key=matrix[i].float(),
                 own=float(positives[i][0].double() @ matrix[i]),
                 top=float(best.values[i, 0]),
-                reach=exceeded(unseen[i], rare),
                 nearest=best.indices[i][best.values[i].isfinite()].tolist(),
             )
             for i in range(len(white))
@@ -102,24 +91,12 @@ def keys(
             break
         for i, w in enumerate(white):
             near = torch.tensor(found[i].nearest, dtype=torch.long)
-            if turn < rounds:  # later on, whoever stands in the way has to be heard
-                near = near[(near >= len(memory)) | ~held[near.clamp(max=len(memory) - 1)]]
             candidates[i] = torch.cat([candidates[i], near]).unique()
             if len(candidates[i]):
                 crowded = memory.whiten(crowd.take(candidates[i]))
                 pairs = (w[:, None] - crowded[None]).flatten(0, 1)  # (p·c, d)
                 directions[i] = torch.from_numpy(widest(pairs.numpy()))
     return found
-
-
-def exceeded(responses: Tensor, rare: float, k: int = 16) -> float:
-    """The level that one in `rare` exceeds: above the k-th largest, an exponential tail."""
-    known = responses[responses.isfinite()]
-    if len(known) <= k:
-        return float("-inf")
-    top = known.topk(k + 1).values
-    scale = float((top[:k] - top[k]).mean())
-    return float(top[k]) + scale * math.log(max(1.0, rare * k / len(responses)))
 
 
 def widest(pairs: np.ndarray, tolerance: float = 1e-3) -> np.ndarray:

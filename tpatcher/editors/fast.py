@@ -26,22 +26,24 @@ from tpatcher.value import values
 class Settings:
     """The knobs of the fast preset."""
 
-    # f: where between memory and mistake the neuron begins to fire; as low as unseen traffic lets
-    crossing: tuple[float, float] = (0.5, 0.7)
-    rare: float = 1e5  # unseen queries, of which one may fire it
+    crossing: float = 0.5  # f: where between memory and mistake the neuron begins to fire
+    # GeLU and SiLU dip below 0 before they rise, which pushes away from the target. A steeper
+    # neuron with a smaller value dips as much less, over as much less of the query space.
+    steepness: float = 16.0
     rounds: int = 2  # times that the dual is solved, each with one more pass over the memory
     width: int = 64  # top responders that each pass adds to the dual
     # a rephrasing activates the neuron less than the mistake did: the target wins at all of these
+    # activation levels, times the steepness
     levels: tuple[float, ...] = (0.5, 2.0, 10.0)
     confidence: float = 0.9
-    own_level: float = 3.0  # the mistake's pre-activation where β is 0 (ReLU)
+    own_level: float = 3.0  # the mistake's pre-activation where β is 0 (ReLU), times the steepness
 
 
 def solve(mistake: Mistake, memory: Memory, past: Past, settings: Settings) -> Neurons:
     """Neurons for every wrong position, re-solved until memory and past fixes are untouched."""
     began = perf_counter()
     hurt: frozenset[int] = frozenset()
-    beta, _ = thresholds(mistake.at.place.act)
+    beta = settings.steepness * thresholds(mistake.at.place.act)[0]
     given: tuple[Tensor, Tensor] | None = None
     for _ in range(8):
         keys, bias, crowd = _keys(mistake, memory, past, settings, hurt, beta)
@@ -78,16 +80,16 @@ def _keys(
         hurt=hurt,
     )
     keys, bias = [], []
-    for one in margin.keys(_positives(mistake), crowd, s.rounds, s.width, s.rare):
+    for one in margin.keys(_positives(mistake), crowd, s.rounds, s.width):
         gap = one.own - one.top
         if gap <= 1e-5 * max(1.0, abs(one.own)):
             raise NotFixed(_crowded(mistake, crowd, one))
         if one.top == -math.inf:  # nothing could be hurt: any half-space will do
             gap = max(1.0, abs(one.own))
-        low, high = s.crossing
-        f = min(max((one.reach - one.top) / gap, low), high) if one.top > -math.inf else high
-        cross = one.own - (1 - f) * gap
-        scale = -beta / (f * gap) if beta else s.own_level / (one.own - cross)
+        cross = one.own - (1 - s.crossing) * gap
+        scale = (
+            -beta / (s.crossing * gap) if beta else s.steepness * s.own_level / (one.own - cross)
+        )
         keys.append(one.key * scale)
         bias.append(-cross * scale)
     return torch.stack(keys), torch.tensor(bias), crowd
@@ -114,14 +116,14 @@ def _values(mistake: Mistake, keys: Tensor, bias: Tensor, s: Settings) -> tuple[
         states = at.states[wrong]
         scale = at.tail.split(states)[0]
 
-        levels = torch.tensor(s.levels, device=device)[:, None, None]
+        levels = s.steepness * torch.tensor(s.levels, device=device)[:, None, None]
         many = states.repeat(len(s.levels), 1)
 
         def logits(v: Tensor) -> Tensor:
             out = at.tail(at.tail.shift(many, (levels * v).flatten(0, 1)))
             return out.view(len(levels), *barred.shape).masked_fill(barred, -torch.inf)
 
-        given, probability = values(logits, tokens, scale, s.confidence)
+        given, probability = values(logits, tokens, scale / s.steepness, s.confidence)
     else:
         # each step runs the model, so only the activation that the mistake really has is tried
         def logits(v: Tensor) -> Tensor:
@@ -156,8 +158,8 @@ def _certificate(
     }
     if not mistake.at.fast:
         return set(), report
-    # Act is flat below β; twice as far down nothing is left of it that a logit could feel
-    felt = (response > 2 * min(beta, -1.0)).any(0)
+    # Act is flat below its β; twice as far down nothing is left that a logit could feel
+    felt = (response > 2 * min(thresholds(mistake.at.place.act)[0], -1.0)).any(0)
     flipped: set[int] = set()
     if memory.states is not None and memory.answers is not None and memory.gap is not None:
         look = felt[:n].nonzero()[:, 0]

@@ -42,6 +42,12 @@ class TPatcher(Editor):
     progress: bool = False
     memory: Memory | None = field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        if isinstance(self.settings, dict):  # as a job that was written down has them
+            self.settings = fast.Settings(**self.settings)
+        if isinstance(self.schedule, dict):
+            self.schedule = solver.Schedule(**self.schedule)
+
     def fit(self, model: Model, examples: Sequence[str | Example] | Memory) -> Self:
         """Build the memory: of the model's own answers; as the paper does, of the right ones."""
         if isinstance(examples, Memory):
