@@ -49,7 +49,7 @@ def solve(mistake: Mistake, memory: Memory, past: Past, settings: Settings) -> N
         keys, bias, crowd = _keys(mistake, memory, past, settings, hurt, beta)
         given = given or _values(mistake, keys, bias, settings)
         patch = (keys, bias, given[0])
-        flipped, report = _certificate(mistake, memory, past, crowd, patch, beta)
+        flipped, report = _certificate(mistake, memory, past, crowd, patch)
         if not flipped:
             break
         if not flipped - hurt:  # even what is left of Act at β moves them: further down then
@@ -141,25 +141,25 @@ def _certificate(
     past: Past,
     crowd: margin.Crowd,
     patch: tuple[Tensor, Tensor, Tensor],
-    beta: float,
 ) -> tuple[set[int], dict[str, Any]]:
     """What the patch does to memory and past fixes: rows whose answer changes, and the report."""
     keys, bias, _ = patch
     response, could = crowd.respond(keys)
     response = response + bias[:, None]
     n = len(memory)
+    flat, _ = thresholds(mistake.at.place.act)  # the paper's β
     inside = torch.where(could, response, -torch.inf)
     report: dict[str, Any] = {
         "largest response of memory": _largest(inside[:, :n]),
         "largest response of past fixes": _largest(inside[:, n : n + len(past.ids)]),
-        "memory above beta": int((inside[:, :n] > beta + 1e-4).any(0).sum()),
+        "memory above beta": int((inside[:, :n] > flat + 1e-4).any(0).sum()),
         "memory answers changed": None,
         "past fixes changed": None,
     }
     if not mistake.at.fast:
         return set(), report
     # Act is flat below its β; twice as far down nothing is left that a logit could feel
-    felt = (response > 2 * min(thresholds(mistake.at.place.act)[0], -1.0)).any(0)
+    felt = (response > 2 * min(flat, -1.0)).any(0)
     flipped: set[int] = set()
     if memory.states is not None and memory.answers is not None and memory.gap is not None:
         look = felt[:n].nonzero()[:, 0]
