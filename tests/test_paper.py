@@ -35,11 +35,10 @@ def test_memory_loss_asks_the_mistake_above_memory_by_gamma() -> None:
 
 
 def test_memory_loss_is_the_sum_of_both() -> None:
-    memory = torch.tensor([[1.0, 0.0]])
-    keys, bias, own = torch.tensor([[-3.0, 7.0]]), torch.zeros(1), torch.tensor([3.0])
-    both = solver.memory_loss(memory, keys, bias, own, -3.0, 3.0, solver.Schedule())
+    response, own = torch.tensor([[-3.0]]), torch.tensor([3.0])
+    both = solver.memory_loss(response, own, -3.0, 3.0, solver.Schedule())
     assert both == pytest.approx(1 + exp(-3))  # l_m1 = exp(0), l_m2 = exp(-3 - 3 + 3)
-    one = solver.memory_loss(memory, keys, bias, own, -3.0, 3.0, solver.Schedule(use_lm2=False))
+    one = solver.memory_loss(response, own, -3.0, 3.0, solver.Schedule(use_lm2=False))
     assert one == pytest.approx(1.0)
 
 
@@ -71,7 +70,7 @@ def test_the_initial_key_activates_with_one() -> None:
     queries = torch.randn(1, 2, 8).expand(4, 2, 8)
     views = solver.Views(queries, torch.tensor([0, 1]))
     keys, bias, values, steps = solver.train(
-        views, torch.randn(5, 8), torch.randn(5, 8), nn.GELU(), None, None, None,  # type: ignore[arg-type]
+        views, [torch.randn(5, 8)], torch.randn(5, 8), nn.GELU(), None, None, None,  # type: ignore[arg-type]
         solver.Schedule(steps=0), seed=0,
     )  # fmt: skip
     assert steps == 0
@@ -84,7 +83,7 @@ def test_training_keeps_memory_below_beta_and_fires_on_the_mistake() -> None:
     query, memory = torch.randn(16) * 2, torch.randn(300, 16)
     views = solver.Views(query.expand(8, 1, 16), torch.tensor([0]))
     keys, bias, _, _ = solver.train(
-        views, memory, memory[:30], nn.GELU(), lambda *_: torch.zeros(()), lambda *_: True, None,
+        views, [memory], memory[:30], nn.GELU(), lambda *_: torch.zeros(()), lambda *_: True, None,
         solver.Schedule(k=50), seed=0,
     )  # fmt: skip
     assert query @ keys[0] + bias > 1

@@ -1,6 +1,6 @@
 """Training a patch as the paper does: its losses (Section 4.2), and Adam on all of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -79,7 +79,7 @@ class Views:
 
 def train(
     views: Views,
-    memory: Tensor,
+    memory: Sequence[Tensor],
     held_out: Tensor,
     act: Callable[[Tensor], Tensor],
     l_e: Loss,
@@ -90,6 +90,7 @@ def train(
 ) -> tuple[Tensor, Tensor, Tensor, int]:
     """Keys, bias and values of n neurons, and the steps it took.
 
+    The memory may come in parts (N, d), because to join them would be to hold it twice.
     `l_e` is the task's loss on some of the views, with these keys, bias and values;
     `right` says whether the example is right with them; `l_more` is a further loss.
     """
@@ -115,7 +116,8 @@ def train(
         if s.use_la:
             loss = loss + s.a * l_a(own, s.k_a)
         if s.use_lm1 or s.use_lm2:
-            loss = loss + s.m * memory_loss(memory, keys, bias, own.mean(0), beta, gamma, s)
+            response = torch.cat([part @ keys.T for part in memory]) + bias  # (N, n)
+            loss = loss + s.m * memory_loss(response, own.mean(0), beta, gamma, s)
         if l_more is not None:
             loss = loss + s.m * l_more(keys, bias, base * scale)
         adam.zero_grad()
@@ -124,7 +126,8 @@ def train(
         adam.step()
         if step >= s.first_check and step % s.check_every == 0:
             with torch.no_grad():
-                away = float(memory_loss(held_out, keys, bias, own.mean(0), beta, gamma, s))
+                response = held_out @ keys.T + bias
+                away = float(memory_loss(response, own.mean(0), beta, gamma, s))
                 plateau.step(away)
                 if right(keys, bias, base * scale) and away >= best * 0.999:
                     break
@@ -132,11 +135,8 @@ def train(
     return keys.detach(), bias.detach(), (base * scale).detach(), step
 
 
-def memory_loss(
-    memory: Tensor, keys: Tensor, bias: Tensor, own: Tensor, beta: float, gamma: float, s: Schedule
-) -> Tensor:
-    """l_m = l_m1 + l_m2 over a memory (N, d), whichever of them are used."""
-    response = memory @ keys.T + bias  # (N, n)
+def memory_loss(response: Tensor, own: Tensor, beta: float, gamma: float, s: Schedule) -> Tensor:
+    """l_m = l_m1 + l_m2 of the memory's responses (N, n), whichever of them are used."""
     total = response.new_zeros(())
     if s.use_lm1:
         total = total + l_m1(response, beta, s.k)

@@ -71,7 +71,7 @@ def test_a_file_without_one_good_row_is_an_error_even_when_skipping(tmp_path: Pa
         ("a.jsonl", "\n \n"),
         ("a.json", "[]"),
         ("a.csv", "text,answer\n"),
-        ("a.jsonl.gz", gzip.compress(b"")),
+        ("a.jsonl.gz", gzip.compress(b"", mtime=0)),
     ],
 )
 def test_an_empty_file_is_an_error(tmp_path: Path, name: str, content: str | bytes) -> None:

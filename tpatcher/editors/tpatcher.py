@@ -118,12 +118,12 @@ class TPatcher(Editor):
         queries, states = views(
             model, mistake.example.text, mistake.target, self.views, self.seed, mistake.layer
         )
-        known = self.memory.queries[: self.memory.split].float()
-        if not self.fixed_memory and len(past.ids):
-            known = torch.cat([known, past.queries])
+        known = [self.memory.queries[: self.memory.split].float().to(queries.device)]
+        if not self.fixed_memory:
+            known.append(past.queries.to(queries.device))
         keys, bias, values, steps = solver.train(
             solver.Views(queries, wrong),
-            known.to(queries.device),
+            known,
             self.memory.queries[self.memory.split :].float().to(queries.device),
             at.place.act,
             self._edit_loss(mistake, queries, states),
