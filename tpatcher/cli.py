@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from tpatcher.errors import TPatcherError
 
@@ -103,7 +103,8 @@ def log(
         for patch in found:
             typer.echo(json.dumps(patch.meta, ensure_ascii=False))
         return
-    table = Table("fix", "asked", "answer", "neurons", "response", "memory changed", "past changed")
+    table = Table(Column("fix", no_wrap=True), "asked", "answer", "neurons", "response",
+                  "memory changed", "past changed")  # fmt: skip
     for patch in found:
         report, example = patch.report, patch.example
         table.add_row(

@@ -36,7 +36,7 @@ def with_patch(model: Model, patch: Neurons) -> Model:
 
 def everywhere(patch: Neurons) -> Neurons:
     """A patch that fires on everything, strongly."""
-    return replace(patch, bias=patch.bias + 50, id="")
+    return replace(patch, bias=patch.bias + 5000, id="")
 
 
 def test_a_good_patch_passes(good: tuple[Model, Neurons, Example]) -> None:
@@ -71,7 +71,8 @@ def test_past_fixes_that_would_break_are_found(name: str, old: str, new: str) ->
     model, editor = served.fitted(name)
     worn = model.twin()
     for text in ("is rome red ?", "where is the cat ?", "who is the dog ?"):
-        worn.push(editor.edit(worn, Example(text, old)))
+        if not worn.correct([Example(text, old)])[0]:  # an earlier fix may have covered it
+            worn.push(editor.edit(worn, Example(text, old)))
     example = Example(ASKED, new)
     patch = editor.edit(worn, example)
     assert isinstance(patch, Neurons)
