@@ -103,9 +103,7 @@ def train(
     scale = torch.full_like(base, 5.0).requires_grad_()  # n
     parameters = [keys, bias, base, scale]
     adam = torch.optim.Adam(parameters, lr=s.learning_rate, weight_decay=s.weight_decay)
-    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(
-        adam, factor=0.5, patience=4, min_lr=s.learning_rate / 16
-    )
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(adam, factor=0.5, patience=1)
     best = float("inf")
     step = 0
     for step in range(1, s.steps + 1):
