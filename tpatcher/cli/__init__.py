@@ -1,0 +1,18 @@
+"""The command line: each command a few lines over the library, under the same names."""
+
+import sys
+
+from rich.console import Console
+
+from tpatcher.cli import edit, operate, research  # noqa: F401 (each adds its commands)
+from tpatcher.cli.base import app as app
+from tpatcher.errors import TPatcherError
+
+
+def main() -> None:
+    """Run a command; what went wrong is said in one line, not in a traceback."""
+    try:
+        app()
+    except TPatcherError as error:
+        Console(stderr=True).print(f"[red]{type(error).__name__}[/]: {error}", highlight=False)
+        sys.exit(2)

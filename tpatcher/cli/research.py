@@ -1,0 +1,95 @@
+"""Research: sequential model editing, its tables, and the models it begins with."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tpatcher.cli.base import Device, ModelName, Preset, app, console, logging_off
+
+
+@app.command()
+def demo(
+    report: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report.html"),
+    as_json: Annotated[Path | None, typer.Option("--json", help="Numbers as JSON.")] = None,
+    edits: Annotated[int, typer.Option(help="Mistakes to fix per task.")] = 60,
+) -> None:
+    """Sequential model editing on both built-in tasks; needs nothing but this package."""
+    from tpatcher.bench.demo import demo as run
+
+    if not run(console, report, as_json, edits):
+        raise typer.Exit(1)
+
+
+@app.command()
+def sme(
+    model: ModelName,
+    data: Annotated[
+        str, typer.Option(help="builtin-fc, builtin-qa, fever, zsre, counterfact, own.")
+    ],
+    out: Annotated[Path, typer.Option(help="Where the runs go; a killed one is resumed.")],
+    path: Annotated[Path | None, typer.Option(help="The dataset's folder or file.")] = None,
+    without: Annotated[
+        Path | None, typer.Option(help="Texts to keep out of D_test (zsre).")
+    ] = None,
+    editor: Annotated[str, typer.Option(help="t-patcher, ft-all, …")] = "t-patcher",
+    preset: Annotated[Preset | None, typer.Option(help="T-Patcher's.")] = None,
+    knobs: Annotated[str, typer.Option(help="The editor's other fields, as JSON.")] = "{}",
+    folders: Annotated[int, typer.Option(help="0: the whole edit set as one stream.")] = 0,
+    most: Annotated[int | None, typer.Option(help="Only so many examples per stream.")] = None,
+    tr: Annotated[
+        int, typer.Option(help="Examples of D_tr, and at most as many of D_test.")
+    ] = 10_000,
+    memory: Annotated[int, typer.Option(help="Memory examples.")] = 40_000,
+    every: Annotated[
+        int | None, typer.Option(help="Measure retention every so many edits.")
+    ] = None,
+    given: Annotated[int, typer.Option(help="Rephrasings shown to the editor.")] = 0,
+    seed: int = 0,
+    skip_bad: Annotated[bool, typer.Option(help="Count bad lines instead of stopping.")] = False,
+    device: Device = None,
+) -> None:
+    """Sequential model editing on a dataset: the paper's five metrics."""
+    from tpatcher.bench.job import Job, run
+
+    fields = json.loads(knobs) | ({"preset": preset} if preset else {})
+    job = Job(
+        model, data, editor, fields, path, without, folders, most, tr, memory, every, given, seed,
+        skip_bad,
+    )  # fmt: skip
+    logging_off()
+    console.print_json(json.dumps(run(job, out, console, device)))
+
+
+@app.command()
+def train(
+    name: Annotated[str, typer.Argument(help="builtin-fc, builtin-qa, fever or zsre.")],
+    out: Annotated[Path, typer.Argument(help="Where the model goes.")],
+    base: Annotated[
+        str | None, typer.Option(help="For fever and zsre: the model to begin with.")
+    ] = None,
+    path: Annotated[
+        Path | None, typer.Option(help="For fever and zsre: the data's folder.")
+    ] = None,
+    epochs: Annotated[float | None, typer.Option(help="Passes over the training set.")] = None,
+) -> None:
+    """Train the initial model f0; run again with the same OUT, it resumes."""
+    from dataclasses import replace
+
+    from tpatcher.data import dataset
+    from tpatcher.errors import BadInput
+    from tpatcher.models import BUILTIN
+    from tpatcher.train import FEVER, ZSRE, train_builtin
+    from tpatcher.train import train as fine_tune
+
+    if name in BUILTIN:
+        train_builtin(name, out)  # type: ignore[arg-type]
+    elif base is None or path is None or name not in ("fever", "zsre"):
+        raise BadInput("give builtin-fc or builtin-qa, or fever or zsre with --base and --path")
+    else:
+        task = "classify" if name == "fever" else "seq2seq"
+        recipe = FEVER if name == "fever" else ZSRE
+        recipe = recipe if epochs is None else replace(recipe, epochs=epochs)
+        fine_tune(base, dataset(name, path), task, out, recipe=recipe)  # type: ignore[arg-type]
+    console.print(f"trained: {out}")
