@@ -34,5 +34,8 @@ lint: .venv/dev
 docs: .venv/dev
 	$(BIN)/python -c "from tests.test_docs import reference; print(reference(), end='')" > docs/cli.md
 
+speed: .venv/bench
+	$(BIN)/tpatcher bench speed --json speed.json
+
 clean:
 	rm -rf .venv build *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache

@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.service import served
 from tests.test_rules import TEXTS, fresh
 from tests.test_tasks import saved
 from tpatcher import cli
-from tpatcher.errors import TPatcherError
+from tpatcher.errors import Refused, TPatcherError
+from tpatcher.models import load
+from tpatcher.store import Store
 
 
 def tpatcher(*words: object) -> Result:
@@ -65,3 +68,30 @@ def test_errors_are_one_line(
         cli.main()
     assert stopped.value.code == 2
     assert "cannot load 'no/such-model'" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_consolidate_and_stay(tmp_path: Path) -> None:
+    served.save(tmp_path)
+    model, texts, fixes = tmp_path / "model", tmp_path / "texts.txt", tmp_path / "fixes"
+    said = served.fitted()[0].answer([served.ASKED])[0]
+    right = served.wrong(said)
+    fix = ["fix", model, "--patches", fixes, "--traffic", texts, "--text", served.ASKED]
+    assert tpatcher(*fix, "--answer", right).exit_code == 0
+    base = load(model)
+    store = Store(tmp_path / "s.db", base)
+    store.adopt(fixes)
+    common = ["--memory", texts, "--retention", "0.5"]
+    out = tpatcher("consolidate", model, tmp_path / "new", *common)
+    assert "either --store" in str(out.exception)
+    out = tpatcher("consolidate", model, tmp_path / "new", "--patches", fixes, *common)
+    assert out.exit_code == 0 and "knows 1 fixes" in out.output, out.output
+    assert tpatcher("answer", tmp_path / "new", served.ASKED).output.strip() == right
+    bad = ["consolidate", model, tmp_path / "bad", "--store", tmp_path / "s.db", *common]
+    out = tpatcher(*bad, "--retention", "1.1", "--steps", "1")
+    assert isinstance(out.exception, Refused) and not (tmp_path / "bad").exists()
+    out = tpatcher("consolidate", model, tmp_path / "b", "--store", tmp_path / "s.db", *common)
+    assert out.exit_code == 0 and (tmp_path / "b.db").exists()
+    assert store.moved() is not None
+    out = tpatcher("stay", model, tmp_path / "s.db")
+    assert out.exit_code == 0 and store.moved() is None
+    store.close()

@@ -116,6 +116,20 @@ def test_forced_tokens_are_never_patched() -> None:
     assert len(patch.keys) == 2  # type: ignore[attr-defined]  # "paris" and the end, not "<s>"
 
 
+def test_a_forced_end_at_the_length_of_the_config() -> None:
+    net = zoo.net("bart")
+    net.generation_config.update(max_new_tokens=None, max_length=6, forced_eos_token_id=2)
+    model = tp.Model(net, zoo.tokenizer("seq2seq"), "seq2seq")
+    text = "the capital of peru"
+    plain = net.generate(**model.task.encode([text]), do_sample=False)[0, 1:].tolist()
+    assert model.task.said(net, [text])[0] == model.task.until_end(plain)  # type: ignore[attr-defined]
+    longest = tp.Example(text, "one two three")  # <s>, three words and the end
+    patch = tp.TPatcher().fit(model, TEXTS).edit(model, longest)
+    assert len(patch.tensors["keys"]) <= 4, "the end is forced there, so it needs no neuron"
+    model.push(patch)
+    assert model.answer([text]) == [longest.answer]
+
+
 def test_the_generation_configs_own_rules_apply() -> None:
     """With a repetition penalty the greedy answer is another one, and still gets fixed."""
     net = zoo.net("gpt2")

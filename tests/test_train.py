@@ -4,6 +4,7 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,14 +22,27 @@ from tpatcher.data.builtin import builtin_fc, builtin_qa
 from tpatcher.data.split import Split
 from tpatcher.errors import BadInput
 from tpatcher.example import Example
-from tpatcher.train import BUILTIN, Recipe, train, train_builtin
+from tpatcher.train import BUILTIN, Agreement, Recipe, train, train_builtin
 
 SHIPPED = Path(training.__file__).parent / "data"
-QUICK = Recipe(epochs=2, rate=1e-3, batch=4, half=True)
+QUICK = Recipe(epochs=2, rate=1e-3, batch=4, half=True, agreement=0.1)
+
+
+def in_words(ways: list[str], answer: str) -> list[Example]:
+    """An example per phrasing, the others as its rephrasings."""
+    return [Example(w, answer, rephrasings=tuple(o for o in ways if o != w)) for w in ways]
+
+
 CLAIMS = [
-    Example(f"Claim number {i} is true.", "SUPPORTS" if i % 2 else "REFUTES") for i in range(8)
+    e
+    for i in range(4)
+    for e in in_words(
+        [f"Claim number {i} is true.", f"True is claim {i}."], "SUPPORTS" if i % 2 else "REFUTES"
+    )
 ]
-QUESTIONS = [Example(f"What is number {i}?", f"Number {i}") for i in range(8)]
+QUESTIONS = [
+    e for i in range(4) for e in in_words([f"What is number {i}?", f"Name it: {i}."], f"Number {i}")
+]
 
 
 def split_of(rows: list[Example]) -> Split:
@@ -70,6 +84,49 @@ def test_a_builtin_seq2seq_learns_and_spells_answers_back(tmp_path: Path) -> Non
     batch = tokenizer([e.text for e in QUESTIONS], return_tensors="pt", padding=True)
     said = tokenizer.batch_decode(net.generate(**batch), skip_special_tokens=True)
     assert sum(e.accepts(a) for e, a in zip(QUESTIONS, said, strict=True)) >= 6
+
+
+@pytest.mark.parametrize("shape", [(6, 1, 8), (6, 3, 8)])
+def test_agreement_is_best_where_rephrasings_look_alike(shape: tuple[int, ...]) -> None:
+    """The loss of a classifier's and of a generator's states, each told apart from the others."""
+    torch.manual_seed(0)
+    half = torch.randn(shape)
+    alike, mixed = torch.cat([half, half]), torch.cat([half, half.roll(1, 0)])
+    generates = shape[1] > 1
+    labels = torch.zeros(12, shape[1], dtype=torch.long) if generates else torch.zeros(12).long()
+    logits = torch.zeros(12, shape[1], 2) if generates else torch.zeros(12, 2)
+    field = "decoder_hidden_states" if generates else "hidden_states"
+    near, far = (
+        Agreement(replace(QUICK, agreement=1.0))(
+            SimpleNamespace(logits=logits, **{field: (states,)}), labels
+        )
+        for states in (alike, mixed)
+    )
+    assert near < far
+
+
+def test_without_agreement_rephrasings_are_not_needed(tmp_path: Path) -> None:
+    rows = [replace(e, rephrasings=()) for e in CLAIMS]
+    net = training.small_classifier(tokenizer := training.small_tokenizer(rows))
+    for recipe in (QUICK, replace(QUICK, agreement=0.0)):
+        out = tmp_path / str(recipe.agreement)
+        training.fit(net, tokenizer, split_of(rows), out, recipe, progress=False)
+        assert not AutoModelForSequenceClassification.from_pretrained(
+            out
+        ).config.output_hidden_states
+
+
+def test_what_no_training_row_has_can_be_said_all_the_same() -> None:
+    """A token in the middle of a merge is the sum of its parts, as long as the others."""
+    tokenizer = training.small_tokenizer(rows := [Example("Lima Lima", "Lima"), Example("M", "M")])
+    net = training.small_seq2seq(tokenizer)
+    table = net.get_input_embeddings().weight.data
+    middle, whole, left, right = tokenizer.convert_tokens_to_ids(["Li", "ĠLima", "L", "i"])
+    kept = table[whole].clone()
+    training._renew(net, tokenizer, training._encode(net, tokenizer, rows))
+    cosine = torch.cosine_similarity(table[middle], table[left] + table[right], dim=-1)
+    assert cosine > 0.999
+    assert torch.equal(table[whole], kept)
 
 
 @pytest.mark.usefixtures("few_facts")

@@ -4,8 +4,6 @@ The patched layer becomes as wide as it is with its patches, and the other layer
 get as many neurons of nothing but zeros, because a config has one width for all of them.
 """
 
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -16,8 +14,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from tpatcher import ffn
-from tpatcher.errors import BadInput, NotFixed, UnsupportedArchitecture
+from tpatcher import ffn, pack
+from tpatcher import onnx as graph
+from tpatcher.errors import NotFixed, UnsupportedArchitecture
 from tpatcher.models import AUTO, Model, load
 from tpatcher.patch import Neurons, rows
 
@@ -26,25 +25,26 @@ WIDTHS = ("decoder_ffn_dim", "intermediate_size", "ffn_dim", "n_inner", "hidden_
 CLOSE = 1e-4  # logits of the baked model may differ by this much
 
 
-def bake(model: Model, directory: str | Path, texts: Sequence[str] = ()) -> float:
+def bake(
+    model: Model, directory: str | Path, texts: Sequence[str] = (), *, onnx: bool = False
+) -> float:
     """Write the model with its patches as a stock checkpoint; returns how far its logits differ.
 
     It is loaded by the plain Auto classes and compared with the model on the patches' own
-    examples and on `texts`. If an answer or a logit differs, nothing is left behind.
+    examples and on `texts`. If an answer or a logit differs, nothing is left behind. With
+    `onnx`, the same model is beside it as model.onnx, compared as well.
     """
-    path = Path(directory)
-    if path.exists() and (path.is_file() or any(path.iterdir())):
-        raise BadInput(f"{path} is not empty; give a new directory")
-    net = baked(model)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as made:
-        net.save_pretrained(made)
+    if onnx:
+        graph.available()
+    with pack.fresh(directory) as made:
+        baked(model).save_pretrained(made)
         model.tokenizer.save_pretrained(made)
         asked = [p.example.text for p in model.patches if p.example] + list(texts) + ["hello"]
-        apart = compare(model, load(made, task=model.task.name), list(dict.fromkeys(asked)))
-        if path.exists():
-            path.rmdir()
-        shutil.copytree(made, path)
+        asked = list(dict.fromkeys(asked))
+        other = load(made, task=model.task.name)
+        apart = compare(model, other, asked)
+        if onnx:
+            apart = max(apart, graph.export(other, made, asked))
     return apart
 
 

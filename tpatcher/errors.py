@@ -45,12 +45,16 @@ class HeadMoved(TPatcherError):
     """The store has changed since the patch was made; make it again for what is live now."""
 
 
+class Moved(HeadMoved):
+    """The store's chain goes on in another store, on a base model that has learned its fixes."""
+
+
 class NotStored(TPatcherError):
     """The store could not keep what it was given (disk full, no connection); nothing changed."""
 
 
 class Refused(TPatcherError):
-    """The guard kept a fix from going live; the reasons say why."""
+    """A check kept a fix, or a new base, from going live; the reasons say why."""
 
     def __init__(self, message: str, verdict: object = None) -> None:
         super().__init__(message)

@@ -6,7 +6,6 @@ last n inputs are their activations; the model's own activation runs in between.
 """
 
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
@@ -124,8 +123,24 @@ class FFN:
 
 def twin(net: nn.Module) -> nn.Module:
     """New modules over the same tensors, in milliseconds: change one, the other stays."""
-    shared = [*net.parameters(), *net.buffers(), net.config]
-    return deepcopy(net, memo={id(thing): thing for thing in shared})
+    made: dict[int, nn.Module] = {}
+
+    def other(module: nn.Module) -> nn.Module:
+        if id(module) in made:
+            return made[id(module)]
+        made[id(module)] = new = module.__class__.__new__(module.__class__)
+        for name, thing in module.__dict__.items():
+            if isinstance(thing, dict | set):  # parameters, buffers, hooks
+                thing = thing.copy()
+            elif isinstance(thing, nn.Module):
+                thing = other(thing)
+            elif type(thing) in (tuple, list):
+                thing = type(thing)(other(t) if isinstance(t, nn.Module) else t for t in thing)
+            new.__dict__[name] = thing
+        new._modules = {k: c if c is None else other(c) for k, c in module._modules.items()}
+        return new
+
+    return other(net)
 
 
 def layers(net: nn.Module) -> list[str]:

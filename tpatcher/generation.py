@@ -18,6 +18,8 @@ from tpatcher.tasks import Classify, Forced, Task
 class Generate(Task):
     """A text, generated greedily on the model's own generation config."""
 
+    begin = 0  # tokens that generation starts from and that count in a config's max_length
+
     def __init__(self, net: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         super().__init__(net, tokenizer)
         self.config: GenerationConfig = copy.deepcopy(net.generation_config)
@@ -35,8 +37,8 @@ class Generate(Task):
             raise UnsupportedArchitecture("neither model nor tokenizer has an end token")
         if self.config.pad_token_id is None:
             self.config.pad_token_id = tokenizer.pad_token_id
-        limit = self.config.max_new_tokens or self.config.max_length or 20
-        self.limit: int = limit  # the most tokens that an answer may have
+        # the most tokens that an answer may have; a total length counts the decoder's start too
+        self.limit: int = self.config.max_new_tokens or (self.config.max_length or 20) - self.begin
 
     def until_end(self, ids: Sequence[int]) -> list[int]:
         """The ids up to and with the first end token."""
@@ -95,6 +97,7 @@ class Seq2Seq(Generate):
     """Encoder reads the text, decoder writes the answer."""
 
     name = "seq2seq"
+    begin = 1
 
     def __init__(self, net: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         super().__init__(net, tokenizer)

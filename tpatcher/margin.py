@@ -63,6 +63,8 @@ class Key:
     own: float  # the mistake's response
     top: float  # the largest response of what could be hurt
     nearest: list[int]  # who responds most, as indices into the crowd
+    response: Tensor  # (N + m,): of the whole crowd
+    could: Tensor  # (N + m,): which of it could be hurt
 
 
 def keys(positives: list[Tensor], crowd: Crowd, rounds: int = 2, width: int = 64) -> list[Key]:
@@ -76,14 +78,16 @@ def keys(positives: list[Tensor], crowd: Crowd, rounds: int = 2, width: int = 64
         matrix = memory.key(directions)
         matrix = matrix / matrix.norm(dim=-1, keepdim=True)
         response, could = crowd.respond(matrix)
-        response = torch.where(could, response, -torch.inf)
-        best = response.topk(min(width, response.shape[1]), dim=1)
+        inside = torch.where(could, response, -torch.inf)
+        best = inside.topk(min(width, inside.shape[1]), dim=1)
         found = [
             Key(
                 key=matrix[i].float(),
                 own=float(positives[i][0].double() @ matrix[i]),
                 top=float(best.values[i, 0]),
                 nearest=best.indices[i][best.values[i].isfinite()].tolist(),
+                response=response[i],
+                could=could[i],
             )
             for i in range(len(white))
         ]

@@ -4,7 +4,8 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,6 +121,23 @@ def replace(path: Path, content: bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def fresh(directory: str | Path) -> Iterator[Path]:
+    """A new directory to fill: it appears as a whole when all went well, or not at all."""
+    path = Path(directory)
+    if path.exists() and (path.is_file() or any(path.iterdir())):
+        raise BadInput(f"{path} is not empty; give a new directory")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        made = Path(folder) / path.name
+        made.mkdir()
+        yield made
+        for file in (one for one in made.rglob("*") if one.is_file()):
+            with file.open("rb") as written:
+                os.fsync(written.fileno())
+        os.replace(made, path)  # an empty directory may be in its place
 
 
 def _cell(patch: Patch) -> str:

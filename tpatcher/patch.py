@@ -104,6 +104,11 @@ class Patch:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Damaged(f"the metadata of a patch is not what it should be: {error!r}") from error
 
+    @property
+    def needs(self) -> tuple[Any, ...]:
+        """What `check` depends on: of patches that need the same, one check is enough."""
+        return (self.kind, self.id)
+
     def check(self, net: nn.Module) -> None:
         """Refuse a model that this patch cannot work on, before anything is changed."""
 
@@ -143,6 +148,10 @@ class Neurons(Patch):
             if not torch.isfinite(tensor).all():
                 raise ValueError(f"{name} holds NaN or infinity")
         super().__post_init__()
+
+    @property
+    def needs(self) -> tuple[Any, ...]:
+        return (self.kind, self.layer, self.keys.shape[1])
 
     def check(self, net: nn.Module) -> None:
         width = ffn.find(net, self.layer).width

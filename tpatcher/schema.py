@@ -64,6 +64,19 @@ EVENT = sa.Table(
     sa.Column("detail", sa.Text, nullable=False),
 )  # fmt: skip
 
+MOVE = sa.Table(
+    "move", METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),  # its entry's
+    sa.Column("model", sa.Text, nullable=False),
+    sa.Column("store", sa.Text, nullable=False),
+    sa.Column("checksum", sa.Text, nullable=False),
+)  # fmt: skip
+TAUGHT = sa.Table(
+    "taught", METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("example", sa.Text, nullable=False),
+)  # fmt: skip
+
 
 def chain(connection: sa.Connection) -> None:
     """Version 1: the chain of patches."""
@@ -75,8 +88,13 @@ def queue(connection: sa.Connection) -> None:
     METADATA.create_all(connection, tables=[REPORT, EVENT])
 
 
+def moving(connection: sa.Connection) -> None:
+    """Version 3: where the chain goes on, and the fixes that its base was taught before."""
+    METADATA.create_all(connection, tables=[MOVE, TAUGHT])
+
+
 # Step n makes version n + 1 out of version n. A step that was released is never changed.
-MIGRATIONS: list[Callable[[sa.Connection], None]] = [chain, queue]
+MIGRATIONS: list[Callable[[sa.Connection], None]] = [chain, queue, moving]
 
 
 def connect(url: str | Path) -> sa.Engine:

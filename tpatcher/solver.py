@@ -67,6 +67,7 @@ class Schedule:
     use_la: bool = True
     use_lm1: bool = True
     use_lm2: bool = True
+    beta: float | None = None  # the activation function's own if not given; γ is −β
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def train(
     `l_e` is the task's loss on some of the views, with these keys, bias and values;
     `right` says whether the example is right with them; `l_more` is a further loss.
     """
-    beta, gamma = thresholds(act)
+    beta, gamma = thresholds(act) if schedule.beta is None else (schedule.beta, -schedule.beta)
     s, draw = schedule, torch.Generator().manual_seed(seed)
     queries = views.queries[:, views.wrong].mean(0)  # (n, d)
     keys = (queries / queries.square().sum(-1, keepdim=True)).clone().requires_grad_()

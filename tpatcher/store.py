@@ -2,10 +2,9 @@
 
 Every change is one more entry with the next number: a patch appended, one removed, or a rollback
 to how things were after an earlier entry. Nothing is ever deleted or overwritten, so every state
-that was live can be live again. An entry's checksum covers the one before it.
+that was live can be live again. The last of all may be that the chain has moved to another base.
 """
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,12 +15,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tpatcher import pack, schema
-from tpatcher.errors import Damaged, HeadMoved, NotFound, WrongBase
+from tpatcher import chain, pack, schema
+from tpatcher.chain import Move
+from tpatcher.errors import Damaged, HeadMoved, Moved, NotFound, WrongBase
 from tpatcher.example import Example
 from tpatcher.models import Model
 from tpatcher.patch import Patch, from_bytes
-from tpatcher.schema import ENTRY, PATCH
+from tpatcher.schema import ENTRY, MOVE, PATCH, TAUGHT
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Entry:
     """One line of the log: `target` is the fix removed, or the entry rolled back to."""
 
     id: int
-    action: str  # append, remove, rollback
+    action: str  # append, remove, rollback, move
     target: int | None
     who: str
     at: str
@@ -77,7 +77,7 @@ class Store:
     def head(self) -> int:
         """The number of the newest entry; 0 if there is none."""
         with self.reading() as connection:
-            return _newest(connection)[0]
+            return chain.newest(connection)[0]
 
     def append(
         self,
@@ -101,17 +101,50 @@ class Store:
     def remove(self, id: int, *, parent: int | None = None, who: str = "") -> int:
         """Take one patch out of the live ones; returns the new head."""
         with self.writing() as connection:
-            if id not in _live(connection):
+            if id not in chain.live(connection):
                 raise NotFound(f"fix {id} is not live, so it cannot be removed")
             return self._add(connection, "remove", id, parent, who)
 
     def rollback(self, to: int, *, parent: int | None = None, who: str = "") -> int:
         """Make live what was live after entry `to` (0: nothing); returns the new head."""
         with self.writing() as connection:
-            head = _newest(connection)[0]
+            head = chain.newest(connection)[0]
             if not 0 <= to <= head:
                 raise NotFound(f"there is no entry {to} to roll back to; the log ends at {head}")
             return self._add(connection, "rollback", to, parent, who)
+
+    def move(self, to: Move, *, parent: int, who: str = "") -> int:
+        """Say where the chain goes on; from then on this store takes no change but a rollback
+        of that very entry."""
+        row = {"model": to.model, "store": to.store}
+        with self.writing() as connection:
+            return self._add(connection, "move", None, parent, who, row, MOVE)
+
+    def moved(self) -> Move | None:
+        """Where the chain goes on, if it has moved."""
+        with self.reading() as connection:
+            return chain.moved(connection)
+
+    def stay(self, *, who: str = "") -> int:
+        """Take the move back: this store goes on as it was before it."""
+        with self.writing() as connection:
+            if chain.moved(connection) is None:
+                raise NotFound("this store has not moved, so there is nothing to take back")
+            to = chain.newest(connection)[0] - 1
+            return self._add(connection, "rollback", to, None, who, lift=True)
+
+    def teach(self, examples: Iterable[Example]) -> None:
+        """Keep the fixes that are in the base itself by now: later ones must leave them alone."""
+        rows = [{"example": _json(e.to_json())} for e in examples]
+        with self.writing() as connection:
+            if rows:
+                connection.execute(TAUGHT.insert(), rows)
+
+    def taught(self) -> list[Example]:
+        """The fixes that the base was taught before this chain began."""
+        with self.reading() as connection:
+            rows = connection.execute(sa.select(TAUGHT.c.example).order_by(TAUGHT.c.id)).scalars()
+            return [Example.from_json(json.loads(row)) for row in rows]
 
     def live(self) -> list[Patch]:
         """The patches to wear now, in order, each checked against its checksum."""
@@ -120,7 +153,7 @@ class Store:
     def live_ids(self, at: int | None = None) -> list[int]:
         """The numbers of the live fixes, now or after an earlier entry."""
         with self.reading() as connection:
-            return _live(connection, at)
+            return chain.live(connection, at)
 
     def patches(self, ids: Sequence[int]) -> list[Patch]:
         """These patches; `Damaged` names the first that is not what was appended."""
@@ -137,7 +170,7 @@ class Store:
     def log(self) -> list[Entry]:
         """All that ever happened, oldest first."""
         with self.reading() as connection:
-            rows = list(_entries(connection))
+            rows = list(chain.entries(connection))
         return [Entry(r.id, r.action, r.target, r.who, r.at) for r in rows]
 
     def fixes(self, ids: Iterable[int] | None = None) -> list[Fix]:
@@ -175,7 +208,7 @@ class Store:
         """Append the patches of a pack, all or none; those that are live already are left out."""
         patches = pack.read(directory, self.base)
         with self.writing() as connection:
-            live = _live(connection)
+            live = chain.live(connection)
             known = {p.id for p in self.patches(live)} if live else set()
             rows = [self._row(p, None, {}, p.report) for p in patches if p.id not in known]
             return [self._add(connection, "append", None, None, who, row) for row in rows]
@@ -218,9 +251,15 @@ class Store:
         target: int | None,
         parent: int | None,
         who: str,
-        patch: dict[str, Any] | None = None,
+        brought: dict[str, Any] | None = None,
+        table: sa.Table = PATCH,
+        lift: bool = False,
     ) -> int:
-        head, checksum = _newest(connection)
+        head, checksum = chain.newest(connection)
+        if not lift and (to := chain.moved(connection)):
+            raise Moved(
+                f"this store has moved: its fixes are in {to.model!r}, kept on in {to.store!r}"
+            )
         if parent is not None and parent != head:
             raise HeadMoved(f"made for entry {parent}, but the store is at {head} by now")
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -233,65 +272,24 @@ class Store:
             "at": now,
         }
         inner = ""
-        if patch is not None:
-            row = {**patch, "id": head + 1, "parent": head, "who": who, "at": now}
-            inner = _checksum(row)
-            connection.execute(PATCH.insert().values(**row, checksum=inner))
-        link = _link(checksum, entry, inner)
+        if brought is not None:
+            row = {**brought, "id": head + 1}
+            if table is PATCH:
+                row |= {"parent": head, "who": who, "at": now}
+            inner = chain.content(row)
+            connection.execute(table.insert().values(**row, checksum=inner))
+        link = chain.link(checksum, entry, inner)
         connection.execute(ENTRY.insert().values(**entry, checksum=link))
         if connection.dialect.name == "postgresql":
             connection.execute(sa.select(sa.func.pg_notify("tpatcher", str(head + 1))))
         return head + 1
 
 
-def _newest(connection: sa.Connection) -> tuple[int, str]:
-    query = sa.select(ENTRY.c.id, ENTRY.c.checksum).order_by(ENTRY.c.id.desc()).limit(1)
-    row = connection.execute(query).one_or_none()
-    return (row.id, row.checksum) if row else (0, "")
-
-
-def _entries(connection: sa.Connection, at: int | None = None) -> Iterator[sa.Row[Any]]:
-    """The entries, oldest first, each checked against the one before it."""
-    query = (
-        sa.select(ENTRY, PATCH.c.checksum.label("inner"))
-        .outerjoin(PATCH, PATCH.c.id == ENTRY.c.id)
-        .order_by(ENTRY.c.id)
-    )
-    before, checksum = 0, ""
-    for row in connection.execute(query if at is None else query.where(ENTRY.c.id <= at)):
-        entry = {k: getattr(row, k) for k in ("id", "parent", "action", "target", "who", "at")}
-        if (row.id, row.parent) != (before + 1, before):
-            raise Damaged(f"the log has entry {row.id} after {before}: one is gone")
-        if row.checksum != _link(checksum, entry, row.inner or ""):
-            raise Damaged(
-                f"entry {row.id} of the log is not what was written: its checksum differs"
-            )
-        before, checksum = row.id, row.checksum
-        yield row
-
-
-def _live(connection: sa.Connection, at: int | None = None) -> list[int]:
-    """Read backwards: what was removed later is out, and a rollback leaps over what it undid."""
-    rows = {row.id: row for row in _entries(connection, at)}
-    here, removed, live = max(rows, default=0), set(), []
-    while here:
-        row = rows[here]
-        if row.action == "rollback":
-            here = row.target
-            continue
-        if row.action == "remove":
-            removed.add(row.target)
-        elif here not in removed:
-            live.append(here)
-        here = row.parent
-    return live[::-1]
-
-
 def _sound(row: sa.Row[Any]) -> Patch:
     values = dict(row._mapping)
     wanted = values.pop("checksum")
     values["tensors"] = bytes(values["tensors"])
-    if _checksum(values) != wanted:
+    if chain.content(values) != wanted:
         raise Damaged(f"fix {row.id} is not what was appended: its checksum differs")
     try:
         return from_bytes(values["tensors"])
@@ -306,18 +304,6 @@ def _fix(row: sa.Row[Any]) -> Fix:
     except ValueError as error:
         raise Damaged(f"fix {row.id} cannot be read: {error}") from error
     return Fix(row.id, row.editor, settings, example, report, row.who, row.at)
-
-
-def _checksum(row: Mapping[str, Any]) -> str:
-    digest = hashlib.sha256(row["tensors"])
-    rest = {k: v for k, v in row.items() if k not in ("tensors", "checksum")}
-    digest.update(json.dumps(rest, sort_keys=True).encode())
-    return digest.hexdigest()
-
-
-def _link(before: str, entry: Mapping[str, Any], inner: str) -> str:
-    line = json.dumps([before, inner, dict(entry)], sort_keys=True)
-    return hashlib.sha256(line.encode()).hexdigest()
 
 
 def _json(value: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ transformer's body never has to run again.
 
 import threading
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,8 @@ from tpatcher.tasks import Forced, Task
 
 # Two ways to compute the same logits differ by rounding; a gap below this decides nothing.
 ROUNDING = {torch.float32: 1e-3, torch.float16: 3e-2, torch.bfloat16: 3e-1}
+
+HEADS = ("lm_head", "embed_out")  # a language model's matrix of output embeddings
 
 
 class Probe:
@@ -106,6 +108,22 @@ class Tail:
             inputs = {**inputs, "encoder_outputs": BaseModelOutput(last_hidden_state=last)}  # type: ignore[dict-item, arg-type]
         out: Tensor = self.head(**inputs, use_cache=False).logits.float()
         return self.task.flat(out)
+
+    def among(self, tokens: Tensor) -> "Tail | None":
+        """The same tail with a head of these tokens only; None where a head has no such rows."""
+        name = next((n for n in HEADS if hasattr(self.head, n)), "")
+        rows = getattr(self.head, name, None)
+        if self.task.name == "classify" or not isinstance(rows, nn.Linear):
+            return None
+        few = nn.Linear(1, 1, bias=rows.bias is not None, device="meta")
+        few.weight = nn.Parameter(rows.weight[tokens], requires_grad=False)
+        if rows.bias is not None:
+            few.bias = nn.Parameter(rows.bias[tokens], requires_grad=False)
+        head: PreTrainedModel = ffn.twin(self.head)  # type: ignore[assignment]
+        setattr(head, name, few)
+        if isinstance(bias := getattr(head, "final_logits_bias", None), Tensor):  # BART and its kin
+            head.final_logits_bias = bias[:, tokens]
+        return replace(self, head=head, reach=None)  # its `given` reads the same local
 
     def split(self, state: Tensor) -> tuple[Tensor, Tensor]:
         """A state's two halves: x, and the residual where it comes later."""

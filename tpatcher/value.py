@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 
 def values(
@@ -13,21 +12,27 @@ def values(
     scale: Tensor,
     confidence: float = 0.9,
     steps: int = 200,
+    start: Tensor | None = None,
+    rest: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Values (n, d), and the probability (levels, n) that they give the targets.
 
     `logits(v)` are those (levels, n, labels or tokens) of the n mistakes when each neuron's
-    activation is at each level; `scale` (n, d) has the size of what the values are added to.
+    activation is at each level; `scale` (n, d) has the size of what the values are added to. `rest`
+    (n,) is the log-sum-exp of tokens that are not among them: it takes probability, but never wins.
     Where the head cannot be that confident, it goes on until that gets no better.
     """
     size = scale.square().mean(-1, keepdim=True).sqrt()  # (n, 1)
-    v = torch.zeros_like(scale)
+    v = torch.zeros_like(scale) if start is None else start
     first, second = torch.zeros_like(v), torch.zeros_like(v)
     probability, before = torch.empty(0), torch.zeros(())
     for step in range(1, steps + 1):
         v.requires_grad_()
-        out = F.log_softmax(logits(v), dim=-1)  # (levels, n, classes)
-        chosen = out.gather(-1, tokens.expand(len(out), -1)[..., None])[..., 0]
+        out = logits(v)  # (levels, n, classes)
+        all_of = out.logsumexp(-1)
+        if rest is not None:
+            all_of = torch.logaddexp(all_of, rest)
+        chosen = out.gather(-1, tokens.expand(len(out), -1)[..., None])[..., 0] - all_of
         probability = chosen.detach().exp()
         done = (probability >= confidence).all(0)
         if step % 10 == 0:

@@ -6,11 +6,20 @@ from functools import cache
 
 import pytest
 
-from tpatcher.data.builtin import Fact, Form, Item, builtin_fc, builtin_qa, facts, phrasings
+from tpatcher.data.builtin import (
+    Fact,
+    Form,
+    Item,
+    builtin_fc,
+    builtin_qa,
+    facts,
+    grouped,
+    phrasings,
+)
 from tpatcher.data.split import Split
 from tpatcher.example import normal
 
-USES = {"train": 4, "test": 1, "rephrase": 2}
+USES = {"train": 10, "test": 1, "rephrase": 2}
 HAND_CHECKED = [
     ("capital", "France", "Paris"),
     ("capital", "Australia", "Canberra"),
@@ -62,7 +71,7 @@ def by_key() -> dict[tuple[str, str], Fact]:
 
 
 def test_there_are_enough_facts_of_enough_relations() -> None:
-    assert len(facts()) >= 3000
+    assert len(facts()) >= 5000
     counts = Counter(f.relation for f in facts())
     assert len(counts) >= 14
     assert min(counts.values()) >= 50
@@ -92,6 +101,21 @@ def test_facts_are_clean_text() -> None:
             assert "{" not in text and "}" not in text
         assert len({normal(a) for a in answers}) == len(answers), fact
         assert len(fact.answer) <= 40, fact
+
+
+def test_answers_differ_from_their_subjects() -> None:
+    same = [f for f in facts() if f.subject.removeprefix("the ") == f.answer]
+    assert same == []
+
+
+def test_a_text_ends_with_one_mark() -> None:
+    for relation, subject in (("capital", "the United States"), ("painting_painter", "Whaam!")):
+        fact = by_key()[relation, subject]
+        for ways in phrasings()[relation].values():
+            for template in (t for use in ways.values() for t in use):
+                text = Item(fact, fact.answer, "").text(template)
+                assert not text.endswith(("..", "!.", "??")), text
+                assert text[-1] in ".?!", text
 
 
 def test_templates_have_their_placeholders() -> None:
@@ -127,6 +151,21 @@ def test_parts_have_their_sizes(split: Split) -> None:
 
 def test_a_text_begins_with_a_capital_where_a_name_does_not_forbid_it(split: Split) -> None:
     assert not any(e.text.startswith("the ") for e in (*split.train, *split.edit))
+
+
+def test_training_examples_know_their_other_phrasings(split: Split) -> None:
+    trained = {e.text: e for e in split.train}
+    for e in split.train:
+        assert len(e.rephrasings) >= USES["train"] - 2  # one may be kept for validation
+        for other in (trained[r] for r in e.rephrasings):
+            assert (other.answer, other.also) == (e.answer, e.also)
+            assert e.text in other.rephrasings
+
+
+def test_grouped_has_every_training_text_once() -> None:
+    for name, split in (("builtin-qa", qa()), ("builtin-fc", fc())):
+        texts = [t for e in grouped(name) for t in (e.text, *e.rephrasings)]
+        assert sorted(texts) == sorted(e.text for e in split.train)
 
 
 def test_the_same_seed_gives_the_same_split() -> None:

@@ -1,15 +1,13 @@
 """The baselines on the built-in tasks: really trained, and of the paper's shape (Table 2)."""
 
 import random
-import re
-from collections import defaultdict
 from functools import cache
 from typing import Any
 
 import pytest
 
 import tpatcher as tp
-from tpatcher.data.builtin import builtin_fc, builtin_qa, phrasings
+from tpatcher.data.builtin import builtin_fc, builtin_qa, grouped
 from tpatcher.data.split import Split
 from tpatcher.editors import KE, Editor, FTAll, FTAllKL, FTLast, Mend, Sera, Serac
 from tpatcher.sme import Scores, run, score
@@ -39,31 +37,6 @@ def mistakes(name: str) -> list[tp.Example]:
     wrong = [e for e, ok in zip(edit, loaded(name).correct(edit), strict=True) if not ok]
     random.Random(0).shuffle(wrong)
     return wrong
-
-
-@cache
-def grouped(name: str) -> list[tp.Example]:
-    """The training set with one example per fact, its other phrasings as rephrasings."""
-    form: Any = "claim" if name == "builtin-fc" else "question"
-    known = []
-    for relation, ways in phrasings().items():
-        for template in ways[form]["train"]:
-            raw = re.escape(template).replace(r"\{subject\}", "(.+)")
-            known.append((relation, re.compile(raw.replace(r"\{answer\}", "(.+)"))))
-    groups = defaultdict(list)
-    for example in data(name).train:
-        for relation, pattern in known:
-            if found := pattern.fullmatch(example.text):
-                said = frozenset(part.lower() for part in found.groups())
-                groups[relation, said, example.answer].append(example)
-                break
-    return [
-        tp.Example(
-            same[0].text, same[0].answer, also=same[0].also,
-            rephrasings=tuple(e.text for e in same[1:]),
-        )
-        for same in groups.values()
-    ]  # fmt: skip
 
 
 @cache

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import tpatcher as tp
-from tests.editors.test_every import fresh, logits
+from tests.editors.test_every import TEXTS, fresh, logits
 from tpatcher.codebook import Codebook, match
-from tpatcher.editors import Grace
+from tpatcher.editors import Editor, Grace, TPatcher
 from tpatcher.editors.grace import Book
 
 
@@ -51,3 +51,27 @@ def test_a_patch_is_the_whole_codebook() -> None:
     assert model.correct([p.example for p in model.patches if p.example]) == [True, True]
     # outside all radii nothing changes, bit for bit
     assert torch.equal(logits(model), before)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
+@pytest.mark.parametrize("first", ["grace", "t-patcher"])
+def test_a_codebook_and_neurons_in_one_layer_bear_each_other(name: str, first: str) -> None:
+    model = fresh(name)
+    stock = logits(model)
+    editors: list[Editor] = [Grace(layer=-1, radius=0.01), TPatcher().fit(model, TEXTS)]
+    if first == "t-patcher":
+        editors.reverse()
+    classify = model.task.name == "classify"
+    asked = ["the red dog", "who is rome"]
+    for editor, text, answer in zip(editors, asked, ["paris", "lima"], strict=True):
+        said = model.answer([text])[0]
+        right = next(a for a in ("no", "yes") if a != said) if classify else answer
+        model.push(editor.edit(model, tp.Example(text, right)))
+    assert model.correct([p.example for p in model.patches if p.example]) == [True, True]
+    both = logits(model)
+    second = model.pop()
+    assert model.correct([p.example for p in model.patches if p.example]) == [True]
+    model.push(second)
+    assert torch.equal(logits(model), both)
+    model.wear(())
+    assert torch.equal(logits(model), stock)

@@ -1,7 +1,11 @@
 """A small model behind the service, in this process or on a real port."""
 
+import os
 import random
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import httpx
 import uvicorn
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
@@ -19,9 +24,17 @@ from tpatcher.editors import TPatcher
 from tpatcher.example import Example
 from tpatcher.models import Model
 from tpatcher.service.app import create_app
+from tpatcher.service.ground import Ground
+from tpatcher.service.guard import Rules
 from tpatcher.store import Store
 
 ASKED = "who wrote hamlet ?"
+RUN = """
+import sys, torch
+torch.set_num_threads(1)
+from tpatcher.service import serve
+serve(sys.argv[1], port=int(sys.argv[2]), store=sys.argv[3], memory=sys.argv[4])
+"""
 
 
 @cache
@@ -39,12 +52,14 @@ def fitted(name: str = "bert") -> tuple[Model, TPatcher]:
     return model, TPatcher().fit(model, list(texts()))
 
 
-def app(url: str | Path, name: str = "bert", canaries: int = 40, **more: Any) -> FastAPI:
+def app(
+    url: str | Path, name: str = "bert", canaries: int = 40, rules: Rules | None = None, **more: Any
+) -> FastAPI:
     """The service with a new store."""
     model, editor = fitted(name)
     asked = texts()[:canaries]
     kept = [Example(t, a) for t, a in zip(asked, model.answer(asked), strict=True)]
-    return create_app(model, editor, Store(url, model), canaries=kept, **more)
+    return create_app(Ground.of(model, editor, Store(url, model), kept, rules), **more)
 
 
 @contextmanager
@@ -82,3 +97,47 @@ def free_port() -> int:
 def wrong(answer: str) -> str:
     """Another of the classifier's labels."""
     return next(label for label in ("no", "yes", "maybe") if label != answer)
+
+
+def save(path: Path) -> None:
+    """The tiny classifier as a directory, and its traffic as a file."""
+    fitted()[0].net.save_pretrained(path / "model")
+    zoo.tokenizer("classify").save_pretrained(path / "model")
+    (path / "texts.txt").write_text("\n".join(texts()))
+
+
+class Process:
+    """`serve` in a process of its own."""
+
+    def __init__(self, saved: Path, store: str) -> None:
+        port = free_port()
+        self.address = f"http://127.0.0.1:{port}"
+        args = [str(saved / "model"), str(port), store, str(saved / "texts.txt")]
+        self.log = (saved / f"{port}.log").open("w+")
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", RUN, *args], stdout=self.log, stderr=self.log, env=env
+        )
+
+    def ready(self) -> "Process":
+        for _ in range(600):
+            assert self.process.poll() is None, Path(self.log.name).read_text()
+            try:
+                if httpx.get(f"{self.address}/readyz").status_code == 200:
+                    return self
+            except httpx.TransportError:
+                pass
+            time.sleep(0.1)
+        raise TimeoutError(Path(self.log.name).read_text())
+
+    def post(self, path: str, body: dict[str, object]) -> httpx.Response:
+        return httpx.post(f"{self.address}/v1/{path}", json=body, timeout=30)
+
+    def ask(self, text: str = ASKED) -> str:
+        return str(self.post("answer", {"text": text}).json()["answers"][0]["answer"])
+
+    def end(self, how: int = signal.SIGKILL) -> int:
+        self.process.send_signal(how)
+        code = self.process.wait(30)
+        self.log.close()
+        return code

@@ -15,8 +15,7 @@ from tpatcher.example import Example
 from tpatcher.patch import Neurons
 from tpatcher.service.batcher import Batcher
 from tpatcher.service.desk import Desk
-from tpatcher.service.guard import Guard, Rules
-from tpatcher.service.traffic import Traffic
+from tpatcher.service.ground import Ground
 from tpatcher.service.watch import Watch
 from tpatcher.store import Store
 
@@ -24,12 +23,10 @@ from tpatcher.store import Store
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     model, editor = served.fitted()
-    store, traffic = Store(tmp_path / "s.db", model), Traffic()
-    guard = Guard(model, [], editor.memory, traffic, Rules())
-    one = Desk(model, editor, store, guard, traffic)
+    one = Desk(Ground.of(model, editor, Store(tmp_path / "s.db", model)))
     yield one
     one.close()
-    store.close()
+    one.store.close()
 
 
 def test_every_answer_during_changes_is_from_before_or_after(desk: Desk) -> None:
@@ -90,7 +87,7 @@ def test_a_fix_is_made_again_when_another_was_first(
     def late(*args: object, **more: object) -> int:
         calls.append(more["parent"])
         if len(calls) == 1:  # another replica, just before us
-            other = desk.editor.edit(desk.base, Example("is it red ?", wrong(said)))
+            other = desk.now.ground.editor.edit(desk.base, Example("is it red ?", wrong(said)))
             real(other)
             raise HeadMoved("made for entry 0, but the store is at 1 by now")
         return real(*args, **more)  # type: ignore[arg-type]
@@ -150,3 +147,29 @@ def test_waiting_questions_are_answered_together_and_a_bad_one_alone() -> None:
         rest[1].result()
     assert sizes == [1, 4, 1, 1, 1, 1, 2]
     batcher.close()
+
+
+@pytest.mark.slow
+def test_a_restart_with_ten_thousand_fixes_takes_seconds(tmp_path: Path) -> None:
+    model, editor = served.fitted()
+    d, n = model.net.config.hidden_size, 10_000
+    store = Store(tmp_path / "s.db", model)
+    torch.manual_seed(0)
+    with store.writing() as connection:  # one commit: the disk is not what is measured
+        for i in range(n):
+            query = torch.randn(1, d)
+            patch = Neurons(
+                example=Example(f"fix {i}", "no"), editor="t-patcher", layer=-1, keys=query / d,
+                bias=torch.tensor([-20.0]), values=query, queries=query, states=query,
+                tokens=torch.tensor([0]),
+            )  # fmt: skip
+            store._add(connection, "append", None, None, "", store._row(patch, None, {}, {}))
+    began = time.perf_counter()
+    one = Desk(Ground.of(model, editor, store))
+    assert len(one.now.ids) == n and time.perf_counter() - began < 20
+    began = time.perf_counter()
+    assert one.say([ASKED])[0][0].text == model.answer([ASKED])[0]
+    made = one.write(one.fix, Example(ASKED, wrong(model.answer([ASKED])[0]))).result()
+    assert made.id == n + 1 and time.perf_counter() - began < 10
+    one.close()
+    store.close()

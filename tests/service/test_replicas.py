@@ -1,11 +1,8 @@
 """Several real processes on one store: what one fixes, the others answer."""
 
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,65 +12,19 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests import postgres as pg
-from tests import zoo
 from tests.service import served
-from tests.service.served import ASKED, texts, wrong
+from tests.service.served import ASKED, Process, wrong
 
 postgres = pytest.fixture(scope="module")(pg.running)
 url = pytest.fixture(params=["sqlite", "postgres"])(pg.place)
-RUN = """
-import sys, torch
-torch.set_num_threads(1)
-from tpatcher.service import serve
-serve(sys.argv[1], port=int(sys.argv[2]), store=sys.argv[3], memory=sys.argv[4])
-"""
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny classifier as a directory, and its traffic as a file."""
     path = tmp_path_factory.mktemp("saved")
-    served.fitted()[0].net.save_pretrained(path / "model")
-    zoo.tokenizer("classify").save_pretrained(path / "model")
-    (path / "texts.txt").write_text("\n".join(texts()))
+    served.save(path)
     return path
-
-
-class Process:
-    """`serve` in a process of its own."""
-
-    def __init__(self, saved: Path, store: str) -> None:
-        port = served.free_port()
-        self.address = f"http://127.0.0.1:{port}"
-        args = [str(saved / "model"), str(port), store, str(saved / "texts.txt")]
-        self.log = (saved / f"{port}.log").open("w+")
-        env = {**os.environ, "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", RUN, *args], stdout=self.log, stderr=self.log, env=env
-        )
-
-    def ready(self) -> "Process":
-        for _ in range(600):
-            assert self.process.poll() is None, Path(self.log.name).read_text()
-            try:
-                if httpx.get(f"{self.address}/readyz").status_code == 200:
-                    return self
-            except httpx.TransportError:
-                pass
-            time.sleep(0.1)
-        raise TimeoutError(Path(self.log.name).read_text())
-
-    def post(self, path: str, body: dict[str, object]) -> httpx.Response:
-        return httpx.post(f"{self.address}/v1/{path}", json=body, timeout=30)
-
-    def ask(self, text: str = ASKED) -> str:
-        return str(self.post("answer", {"text": text}).json()["answers"][0]["answer"])
-
-    def end(self, how: int = signal.SIGKILL) -> int:
-        self.process.send_signal(how)
-        code = self.process.wait(30)
-        self.log.close()
-        return code
 
 
 @pytest.fixture

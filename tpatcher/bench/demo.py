@@ -12,8 +12,8 @@ from rich.table import Table
 
 from tpatcher import pack, sme
 from tpatcher.answers import Paths
-from tpatcher.bench import published
-from tpatcher.bench.figures import activations, curves, heat
+from tpatcher.bench import activations, published
+from tpatcher.bench.figures import curves, heat
 from tpatcher.bench.published import METRICS
 from tpatcher.bench.report import Row, Section, html
 from tpatcher.data import DATASETS
@@ -91,9 +91,10 @@ def _task(
         progress.update(bar, completed=len(stream))
         rows.append(Row(kind, sme.score(steps, len(stream)), steps))
         if kind == "t-patcher":
-            figures.append(
-                ("How strongly each patch responds to each mistake", heat(activations(model)))
-            )
+            found = activations.measure(model, [])
+            if found is not None:
+                values = torch.tensor(found["heat"])
+                figures.append(("How strongly each patch responds to each mistake", heat(values)))
     figures.insert(
         0, ("What is retained, over the number of edits", curves({r.editor: r.steps for r in rows}))
     )

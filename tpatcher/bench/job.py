@@ -1,22 +1,30 @@
-"""One job of the benchmark: an editor on the mistakes of one model, in one stream or in folders."""
+"""One job of the benchmark: an editor on one stream of mistakes, or on one folder of many."""
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, lru_cache
 from pathlib import Path
 from random import Random
+from time import perf_counter
 from typing import Any
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tpatcher import pack, sme
 from tpatcher.answers import Paths
+from tpatcher.bench import activations
+from tpatcher.codebook import Codebook
 from tpatcher.data import dataset
-from tpatcher.editors import EDITORS, TPatcher
+from tpatcher.data.builtin import FACTS, grouped
+from tpatcher.data.split import Split
+from tpatcher.editors import EDITORS, Editor, TPatcher
+from tpatcher.editors.trained import Trained
 from tpatcher.errors import BadInput
+from tpatcher.example import Example
 from tpatcher.memory import Memory
 from tpatcher.models import Model, load
+
+SCORES = "scores.json"
 
 
 @dataclass(frozen=True)
@@ -29,79 +37,210 @@ class Job:
     fields: dict[str, Any] = field(default_factory=dict)
     path: Path | None = None
     without: Path | None = None
-    folders: int = 0
-    most: int | None = None
+    folders: int = 0  # 0: the whole edit set as one stream
+    folder: int = 0
+    edits: int | None = None  # the stream ends with so many mistakes of f0
+    most: int | None = None  # or after so many examples
     tr: int = 10_000
+    test: int | None = None  # as many as D_tr if not given
     memory: int = 40_000
     every: int | None = None
     given: int = 0
     seed: int = 0
     skip_bad: bool = False
 
+    def to_json(self) -> dict[str, Any]:
+        found = asdict(self)
+        return json.loads(json.dumps(found, default=str))  # type: ignore[no-any-return]
 
-def run(job: Job, out: Path, console: Console, device: str | None = None) -> dict[str, Any]:
-    """Run what is missing of a job; its numbers, which are also kept in out/scores.json."""
+    @property
+    def key(self) -> str:
+        """A name for people, and a hash of everything that decides the result."""
+        said = json.dumps(self.to_json(), sort_keys=True) + contents(self.data)
+        where = f"{self.folder}of{self.folders}" if self.folders else "whole"
+        preset = f"-{self.fields['preset']}" if "preset" in self.fields else ""
+        return f"{self.data}.{self.editor}{preset}.{where}-{digest(said)[:10]}"
+
+    @property
+    def fit_key(self) -> str | None:
+        """What is made once for all jobs that share it; None where a fit costs nothing."""
+        kind = EDITORS[self.editor]
+        if issubclass(kind, TPatcher):
+            mine = {k: self.fields.get(k) for k in ("preset", "layer")}
+        elif issubclass(kind, Trained):
+            mine = self.fields
+        else:
+            return None
+        shared = replace(self, fields=mine, folders=0, folder=0, edits=None, most=None, test=None,
+                         every=None, given=0)  # fmt: skip
+        said = json.dumps(shared.to_json(), sort_keys=True) + contents(self.data)
+        return f"fit.{self.data}.{self.editor}-{digest(said)[:10]}"
+
+    def command(self, out: str | Path) -> str:
+        """What to type for this job alone."""
+        words = [f"tpatcher sme {self.model} --data {self.data} --editor {self.editor}"]
+        if self.fields:
+            words.append(f"--knobs '{json.dumps(self.fields)}'")
+        for name in ("path", "without", "folders", "folder", "edits", "most", "tr", "test",
+                     "memory", "every", "given", "seed"):  # fmt: skip
+            value = getattr(self, name)
+            if value is not None and value != getattr(Job, name, None):
+                words.append(f"--{name} {value}")
+        if self.folders and not self.folder:
+            words.append("--folder 0")
+        if self.skip_bad:
+            words.append("--skip-bad")
+        return " ".join([*words, f"--out {out}"])
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What jobs on the same model and data share: f0, its data, and what it is to retain."""
+
+    base: Model
+    split: Split
+    memory: list[Example]
+    retain: dict[str, Paths]
+
+    def stream(self, job: Job) -> list[Example]:
+        """The examples of the job's folder, in a seeded order."""
+        if job.folders:
+            found = self.split.folders(job.folders, job.seed)[job.folder]
+        else:
+            found = list(self.split.edit)
+            Random(job.seed).shuffle(found)
+        found = found[: job.most]
+        return found if job.edits is None else until(self.base, found, job.edits)
+
+    def lessons(self, job: Job) -> Sequence[Example]:
+        """What a trained editor learns from: rephrasings come with it where there are any."""
+        return grouped(job.data) if job.data.startswith("builtin-") else self.memory
+
+
+@lru_cache(maxsize=2)
+def _ground(
+    model: str, data: str, path: Path | None, without: Path | None, sizes: tuple[int, int, int],
+    seed: int, skip_bad: bool, device: str | None,
+) -> Ground:  # fmt: skip
+    base = load(model, device=device)
+    options: dict[str, Any] = {"without": without} if without else {}
+    if skip_bad:
+        options["skip_bad"] = True
+    split = dataset(data, path, **options)
+    tr, tested, memory = sizes
+    d_tr, kept = split.retained(tr=tr, memory=memory, seed=seed)
+    test = list(split.test)
+    Random(seed).shuffle(test)
+    retain = {"train": Paths(base, d_tr), "test": Paths(base, test[:tested])}
+    return Ground(base, split, kept, retain)
+
+
+def ground(job: Job, device: str | None = None) -> Ground:
+    """The job's ground, from the last job on the same one if that was here."""
     if job.editor not in EDITORS:
         raise BadInput(f"Unknown editor {job.editor!r}. Available: {', '.join(EDITORS)}")
-    base = load(job.model, device=device)
-    options: dict[str, Any] = {"without": job.without} if job.without else {}
-    if job.skip_bad:
-        options["skip_bad"] = True
-    split = dataset(job.data, job.path, **options)
-    d_tr, memory = split.retained(tr=job.tr, memory=job.memory, seed=job.seed)
-    test = list(split.test)
-    Random(job.seed).shuffle(test)
-    streams = split.folders(job.folders, job.seed) if job.folders else [list(split.edit)]
-    if not job.folders:
-        Random(job.seed).shuffle(streams[0])
-    streams = [stream[: job.most] for stream in streams]
-    retain = {"train": Paths(base, d_tr), "test": Paths(base, test[: job.tr])}
+    tested = job.tr if job.test is None else job.test
+    return _ground(job.model, job.data, job.path, job.without, (job.tr, tested, job.memory),
+                   job.seed, job.skip_bad, device)  # fmt: skip
+
+
+def until(model: Model, stream: Sequence[Example], mistakes: int) -> list[Example]:
+    """The beginning of a stream that ends with so many mistakes of the unedited model."""
+    for start in range(0, len(stream), 64):
+        for i, right in enumerate(model.correct(stream[start : start + 64]), start + 1):
+            mistakes -= not right
+            if not mistakes:
+                return list(stream[:i])
+    return list(stream)
+
+
+def fit(job: Job, beside: Path, device: str | None = None, progress: bool = False) -> Editor:
+    """The job's editor, fitted; what is expensive is kept for other jobs and found again."""
+    on = ground(job, device)
     editor = EDITORS[job.editor](**job.fields)
     if isinstance(editor, TPatcher):
-        editor.fit(base, _memory(base, editor, memory, out.parent))
-    else:
-        editor.fit(base, memory)
-    found = []
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        console=console,
-    ) as progress:  # fmt: skip
-        for i, stream in enumerate(streams):
-            bar = progress.add_task(f"{job.editor} {i + 1}/{len(streams)}", total=len(stream))
-            steps = []
-            for step in sme.run(
-                base.twin(), editor, stream, retain, job.every, out / str(i), job.given
-            ):
-                steps.append(step)
-                progress.update(bar, completed=step.index + 1)
-            progress.update(bar, completed=len(stream))
-            found.append(steps)
-    header, _ = sme.read(out / "0")
-    whole = sme.score(found[0], header["N"]).to_json()
-    result = whole if not job.folders else sme.summary(found)
-    counts = {
-        "memory": len(memory),
-        "train": _accuracy(retain["train"]),
-        "test": _accuracy(retain["test"]),
+        return editor.fit(on.base, _memory(on.base, editor, on.memory, beside, progress))
+    if isinstance(editor, Trained):
+        examples = on.lessons(job)
+        said = "\n".join(f"{e.text}\t{e.answer}\t{len(e.rephrasings)}" for e in examples)
+        about = json.dumps([on.base.base.fingerprint, editor.settings(), said], sort_keys=True)
+        editor.checkpoint = beside / f"{job.editor}-{digest(about)[:16]}"
+        editor.progress = progress
+        return editor.fit(on.base, examples)
+    return editor.fit(on.base, on.memory)
+
+
+def run(
+    job: Job,
+    out: Path,
+    beside: Path,
+    device: str | None = None,
+    tell: Callable[[sme.Step], None] = lambda step: None,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Run what is missing of a job; its numbers, which are also kept in out/scores.json."""
+    if (out / SCORES).exists():
+        kept: dict[str, Any] = json.loads((out / SCORES).read_bytes())
+        if kept["job"] == job.to_json():
+            return kept
+    began = perf_counter()
+    on = ground(job, device)
+    editor = fit(job, beside, device, progress)
+    stream, model, steps = on.stream(job), on.base.twin(), []
+    for step in sme.run(model, editor, stream, on.retain, job.every, out, job.given):
+        steps.append(step)
+        tell(step)
+    header, _ = sme.read(out)
+    result = {
+        "job": job.to_json(),
+        "f0": {"memory": len(on.memory), **{k: _accuracy(p) for k, p in on.retain.items()}},
+        "scores": sme.score(steps, header["N"]).to_json(),
+        "bytes_per_edit": _bytes(model),
+        "activations": activations.measure(model, _wrong(on.retain["test"])),
+        "seconds": round(perf_counter() - began, 1),
     }
-    result = {"job": {k: str(v) if isinstance(v, Path) else v for k, v in job.__dict__.items()},
-              "f0": counts, "scores": result}  # fmt: skip
-    pack.replace(out / "scores.json", json.dumps(result, indent=1).encode())
+    pack.replace(out / SCORES, json.dumps(result, indent=1).encode())
     return result
 
 
-def _memory(model: Model, editor: TPatcher, examples: Any, beside: Path) -> Memory:
+@cache
+def contents(data: str) -> str:
+    """A hash of built-in facts and model, which may change with the package."""
+    if not data.startswith("builtin-"):
+        return ""
+    files = sorted(f for d in (FACTS, FACTS.with_name(data)) for f in d.iterdir() if f.is_file())
+    return digest("".join(hashlib.sha256(f.read_bytes()).hexdigest() for f in files))
+
+
+def digest(said: str) -> str:
+    return hashlib.sha256(said.encode()).hexdigest()
+
+
+def _memory(
+    model: Model, editor: TPatcher, examples: Sequence[Example], beside: Path, progress: bool
+) -> Memory:
     """The memory of queries, kept beside the runs for other jobs on the same model and traffic."""
     own = editor.preset == "fast"
     said = "\n".join(f"{e.text}\t{'' if own else e.answer}" for e in examples)
-    about = f"{model.base.fingerprint} {editor.layer} {said}"
-    kept = beside / f"memory-{hashlib.sha256(about.encode()).hexdigest()[:16]}"
+    kept = beside / f"memory-{digest(f'{model.base.fingerprint} {editor.layer} {said}')[:16]}"
     if (kept / "memory.json").exists():
         return Memory.load(kept)
     items = [e.text for e in examples] if own else examples
-    memory = Memory.collect(model, items, layer=editor.layer, progress=True)
+    memory = Memory.collect(model, items, layer=editor.layer, progress=progress)
     memory.save(kept)
     return memory
+
+
+def _bytes(model: Model) -> float:
+    """What an edit leaves behind, in bytes; a codebook holds all edits before it too."""
+    sizes = [sum(t.nbytes for t in p.tensors.values()) for p in model.patches]
+    if any(isinstance(p, Codebook) for p in model.patches):
+        sizes = sizes[-1:] + [0] * (len(sizes) - 1)
+    return sum(sizes) / max(1, len(sizes))
+
+
+def _wrong(paths: Paths, most: int = 100) -> list[Example]:
+    return [e for e, right in zip(paths.examples, paths.base, strict=True) if not right][:most]
 
 
 def _accuracy(paths: Paths) -> dict[str, float]:

@@ -4,7 +4,7 @@ import sys
 
 from rich.console import Console
 
-from tpatcher.cli import edit, operate, research  # noqa: F401 (each adds its commands)
+from tpatcher.cli import bench, edit, operate, research  # noqa: F401 (each adds commands)
 from tpatcher.cli.base import app as app
 from tpatcher.errors import TPatcherError
 

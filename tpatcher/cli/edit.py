@@ -124,34 +124,24 @@ def bake(
     model: ModelName,
     patches: Patches,
     out: Annotated[Path, typer.Argument(help="A new directory for the checkpoint.")],
+    onnx: Annotated[bool, typer.Option(help="Also as OUT/model.onnx: one pass, logits.")] = False,
 ) -> None:
     """Write a stock checkpoint with the fixes inside, which needs no tpatcher to run."""
     from tpatcher.bake import bake as write
 
-    apart = write(opened(model, patches, None), out)
+    apart = write(opened(model, patches, None), out, onnx=onnx)
     console.print(f"baked: {out}; its logits differ by at most {apart:.1e}")
 
 
 def _memory(model: Any, patches: Path, traffic: Path | None) -> Any:
     """The memory kept beside the fixes, made of the traffic when that is given."""
-    from tpatcher.data import DATASETS, read_texts
-    from tpatcher.errors import NoMemory
+    from tpatcher.data import traffic as texts
     from tpatcher.memory import Memory
 
     kept = patches / "memory"
     if traffic is None and (kept / "memory.json").exists():
         return Memory.load(kept)
-    if traffic is not None:
-        texts = read_texts(traffic)
-    elif model.name in DATASETS:  # a built-in model: the questions it was trained on
-        _, examples = DATASETS[model.name]().retained(memory=6_000)
-        texts = [e.text for e in examples]
-    else:
-        raise NoMemory(
-            "no traffic is known for this model yet: give --traffic FILE the first time, with a "
-            "few thousand texts like those the model is used on, one a line"
-        )
-    memory = Memory.collect(model, texts, progress=True)
+    memory = Memory.collect(model, texts(model.name, traffic), progress=True)
     memory.save(kept)
     return memory
 

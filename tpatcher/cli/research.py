@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -37,10 +37,15 @@ def sme(
     preset: Annotated[Preset | None, typer.Option(help="T-Patcher's.")] = None,
     knobs: Annotated[str, typer.Option(help="The editor's other fields, as JSON.")] = "{}",
     folders: Annotated[int, typer.Option(help="0: the whole edit set as one stream.")] = 0,
+    folder: Annotated[int | None, typer.Option(help="Only this one of the folders.")] = None,
+    edits: Annotated[
+        int | None, typer.Option(help="A stream ends with so many mistakes of f0.")
+    ] = None,
     most: Annotated[int | None, typer.Option(help="Only so many examples per stream.")] = None,
     tr: Annotated[
         int, typer.Option(help="Examples of D_tr, and at most as many of D_test.")
     ] = 10_000,
+    test: Annotated[int | None, typer.Option(help="Examples of D_test, if not as many.")] = None,
     memory: Annotated[int, typer.Option(help="Memory examples.")] = 40_000,
     every: Annotated[
         int | None, typer.Option(help="Measure retention every so many edits.")
@@ -51,15 +56,66 @@ def sme(
     device: Device = None,
 ) -> None:
     """Sequential model editing on a dataset: the paper's five metrics."""
-    from tpatcher.bench.job import Job, run
+    from tpatcher.bench.job import Job
+    from tpatcher.bench.stream import run
 
     fields = json.loads(knobs) | ({"preset": preset} if preset else {})
     job = Job(
-        model, data, editor, fields, path, without, folders, most, tr, memory, every, given, seed,
-        skip_bad,
+        model, data, editor, fields, path, without, folders, folder or 0, edits, most, tr, test,
+        memory, every, given, seed, skip_bad,
     )  # fmt: skip
     logging_off()
-    console.print_json(json.dumps(run(job, out, console, device)))
+    console.print_json(json.dumps(run(job, out, console, device, only=folder)))
+
+
+@app.command()
+def reproduce(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(help="table1 … table7, figure4 … figure7, costs, frontier; all if none."),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="builtin, fever, zsre or a path; twice for a report on both tasks."),
+    ] = None,
+    model: Annotated[list[str] | None, typer.Option(help="The initial model of each.")] = None,
+    path: Annotated[list[Path] | None, typer.Option(help="The folder of each dataset.")] = None,
+    without: Annotated[
+        Path | None, typer.Option(help="Texts to keep out of D_test (zsre).")
+    ] = None,
+    scale: Annotated[
+        Literal["small", "full"], typer.Option(help="A small part, or the paper's own scale.")
+    ] = "small",
+    edits: Annotated[
+        int | None, typer.Option(help="Mistakes per folder; twice as many per whole stream.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Fine-tuning's learning rate, if not the scale's.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="Where jobs, tables and the report go; complete jobs are kept.")
+    ] = Path("reproduction"),
+    on: Annotated[str, typer.Option(help="here, ray, or ray://HOST:PORT.")] = "here",
+    workers: Annotated[int | None, typer.Option(help="Jobs at a time.")] = None,
+    dry_run: Annotated[bool, typer.Option(help="List the jobs and an estimate of time.")] = False,
+) -> None:
+    """Every table and figure of the paper: run the jobs that are missing, make the report."""
+    import shlex
+    import sys
+    from dataclasses import replace
+
+    from tpatcher.bench.reproduce import reproduce as run
+    from tpatcher.bench.reproduce import tasks_of
+    from tpatcher.bench.scale import SCALES
+    from tpatcher.bench.tables import asked
+
+    logging_off()
+    size = SCALES[scale].bounded(edits)
+    size = size if rate is None else replace(size, learning_rate=rate)
+    tasks = tasks_of(data or ["builtin"], model or [], path or [], without)
+    command = shlex.join(["tpatcher", *sys.argv[1:]])
+    if not run(console, asked(what or []), tasks, size, out, command, on, workers, dry_run):
+        raise typer.Exit(1)
 
 
 @app.command()

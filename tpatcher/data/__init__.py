@@ -12,9 +12,9 @@ from tpatcher.data.own import own, read_examples, read_texts
 from tpatcher.data.rows import SkippedLines
 from tpatcher.data.split import Split
 from tpatcher.data.zsre import zsre
-from tpatcher.errors import BadInput
+from tpatcher.errors import BadInput, NoMemory
 
-__all__ = ["DATASETS", "SkippedLines", "Split", "dataset", "read_examples", "read_texts"]
+__all__ = ["DATASETS", "SkippedLines", "Split", "dataset", "read_examples", "read_texts", "traffic"]
 
 DATASETS: dict[str, Callable[..., Split]] = {
     "fever": fever,
@@ -38,3 +38,17 @@ def dataset(name: str, data: Path | str | None = None, **options: Any) -> Split:
     if not built_in and data is None:
         raise BadInput(f"The dataset {name!r} needs the folder or file that holds it.")
     return DATASETS[name](**options) if data is None else DATASETS[name](data, **options)
+
+
+def traffic(name: str, path: Path | str | None = None, most: int = 8_000) -> list[str]:
+    """Ordinary texts of a model: those of a file, or some that a built-in model was trained on."""
+    if path is not None:
+        return read_texts(path)
+    if not (name.startswith("builtin-") and name in DATASETS):
+        raise NoMemory(
+            f"no traffic is known for {name!r}, and what is not known cannot be left alone: give a "
+            "file with a few thousand texts like those the model is used on, .txt, .jsonl or .csv "
+            "(--traffic for `fix`, --memory for `serve` and `consolidate`)"
+        )
+    known = [example.text for example in dataset(name).train]
+    return known[:: max(1, len(known) // most)]

@@ -21,6 +21,7 @@ HELD_OUT = 0.15  # share of facts that the built-in models never see: what there
 VALIDATION = 0.05  # share of trained facts that keep one training phrasing back for validation
 BOTH = 0.4  # share of trained facts of which a true and a false claim are made
 LABELS = ("REFUTES", "SUPPORTS")
+DOUBLED = ("..", "!.", "?.", "??")
 
 Form = Literal["question", "claim"]
 Use = Literal["train", "test", "rephrase"]
@@ -52,6 +53,8 @@ class Item:
     def text(self, template: str) -> str:
         """The item in the words of one template."""
         text = template.format(subject=self.fact.subject, answer=self.claimed)
+        if text.endswith(DOUBLED):  # a name brought its own mark: "Washington, D.C."
+            text = text[:-1]
         return "T" + text[1:] if text.startswith("the ") else text
 
 
@@ -103,6 +106,22 @@ def builtin_fc(seed: int = 0) -> Split:
     return _split(claims, [_claim(f, i % 2 == 0, rng) for i, f in enumerate(held)], "claim", rng)
 
 
+@cache
+def grouped(name: str) -> tuple[Example, ...]:
+    """The training set with one example per item, its other phrasings as rephrasings.
+
+    This is what an editor that is trained on rephrasings needs; the training set has an example
+    per phrasing.
+    """
+    found: list[Example] = []
+    said: set[str] = set()
+    for example in (builtin_fc() if name == "builtin-fc" else builtin_qa()).train:
+        if example.text not in said:
+            found.append(example)
+            said.update(example.rephrasings)
+    return tuple(found)
+
+
 def _divide(rng: random.Random) -> tuple[list[Fact], list[Fact]]:
     """Held-out and trained facts: the same ones for questions and claims of one seed."""
     shuffled = list(facts())
@@ -132,10 +151,10 @@ def _split(trained: Sequence[Item], held: Sequence[Item], form: Form, rng: rando
     train, val, test, edit = [], [], [], []
     for item in trained:
         ways = phrasings()[item.fact.relation][form]
-        said = [_example(item, t) for t in ways["train"]]
+        said = list(ways["train"])
         if rng.random() < VALIDATION:
-            val.append(said.pop(rng.randrange(len(said))))
-        train += said
+            val.append(_example(item, said.pop(rng.randrange(len(said)))))
+        train += [_example(item, t, [other for other in said if other != t]) for t in said]
         test.append(_example(item, rng.choice(ways["test"])))
     for item in held:
         ways = phrasings()[item.fact.relation][form]

@@ -19,6 +19,7 @@ from tpatcher.errors import NotFixed
 from tpatcher.memory import Memory
 from tpatcher.patch import Neurons, rows
 from tpatcher.solver import thresholds
+from tpatcher.tail import Tail
 from tpatcher.value import values
 
 
@@ -36,6 +37,7 @@ class Settings:
     # activation levels, times the steepness
     levels: tuple[float, ...] = (0.5, 2.0, 10.0)
     confidence: float = 0.9
+    contenders: int = 64  # tokens per position that a value is first found against, then all
     own_level: float = 3.0  # the mistake's pre-activation where β is 0 (ReLU), times the steepness
 
 
@@ -46,10 +48,10 @@ def solve(mistake: Mistake, memory: Memory, past: Past, settings: Settings) -> N
     beta = settings.steepness * thresholds(mistake.at.place.act)[0]
     given: tuple[Tensor, Tensor] | None = None
     for _ in range(8):
-        keys, bias, crowd = _keys(mistake, memory, past, settings, hurt, beta)
+        keys, bias, felt = _keys(mistake, memory, past, settings, hurt, beta)
         given = given or _values(mistake, keys, bias, settings)
         patch = (keys, bias, given[0])
-        flipped, report = _certificate(mistake, memory, past, crowd, patch)
+        flipped, report = _certificate(mistake, memory, past, felt, patch)
         if not flipped:
             break
         if not flipped - hurt:  # even what is left of Act at β moves them: further down then
@@ -66,9 +68,18 @@ def solve(mistake: Mistake, memory: Memory, past: Past, settings: Settings) -> N
     return neurons(mistake, *patch, "t-patcher", report)
 
 
+@dataclass(frozen=True)
+class Felt:
+    """How everything that keys must stay away from responds to them, (n, N + m)."""
+
+    response: Tensor
+    could: Tensor  # which of it could be hurt
+    skip: Tensor  # rows of the memory that are the mistake itself
+
+
 def _keys(
     mistake: Mistake, memory: Memory, past: Past, s: Settings, hurt: frozenset[int], beta: float
-) -> tuple[Tensor, Tensor, margin.Crowd]:
+) -> tuple[Tensor, Tensor, Felt]:
     """Keys (n, d) and bias (n,): zero between memory and mistake, all of the memory below β."""
     tokens, example = mistake.at.seen.tokens, mistake.example
     crowd = margin.Crowd(
@@ -79,7 +90,7 @@ def _keys(
         more_answers=torch.cat([past.tokens, tokens]),
         hurt=hurt,
     )
-    keys, bias = [], []
+    keys, bias, response, could = [], [], [], []
     for one in margin.keys(_positives(mistake), crowd, s.rounds, s.width):
         gap = one.own - one.top
         if gap <= 1e-5 * max(1.0, abs(one.own)):
@@ -92,7 +103,10 @@ def _keys(
         )
         keys.append(one.key * scale)
         bias.append(-cross * scale)
-    return torch.stack(keys), torch.tensor(bias), crowd
+        response.append((one.response - cross) * scale)
+        could.append(one.could)
+    felt = Felt(torch.stack(response), torch.stack(could), crowd.skip)
+    return torch.stack(keys), torch.tensor(bias), felt
 
 
 def _positives(mistake: Mistake) -> list[Tensor]:
@@ -113,17 +127,7 @@ def _values(mistake: Mistake, keys: Tensor, bias: Tensor, s: Settings) -> tuple[
     tokens = mistake.tokens[wrong]
     device = mistake.logits.device
     if at.fast:
-        states = at.states[wrong]
-        scale = at.tail.split(states)[0]
-
-        levels = s.steepness * torch.tensor(s.levels, device=device)[:, None, None]
-        many = states.repeat(len(s.levels), 1)
-
-        def logits(v: Tensor) -> Tensor:
-            out = at.tail(at.tail.shift(many, (levels * v).flatten(0, 1)))
-            return out.view(len(levels), *barred.shape).masked_fill(barred, -torch.inf)
-
-        given, probability = values(logits, tokens, scale / s.steepness, s.confidence)
+        given, probability = _on_tail(mistake, barred, tokens, s)
     else:
         # each step runs the model, so only the activation that the mistake really has is tried
         def logits(v: Tensor) -> Tensor:
@@ -135,20 +139,64 @@ def _values(mistake: Mistake, keys: Tensor, bias: Tensor, s: Settings) -> tuple[
     return given.cpu(), probability
 
 
+def _on_tail(
+    mistake: Mistake, barred: Tensor, tokens: Tensor, s: Settings
+) -> tuple[Tensor, Tensor]:
+    """Values at all levels at once, against the few tokens that contend, then against all."""
+    at, wrong, logits = mistake.at, mistake.wrong, mistake.logits[mistake.wrong]
+    states = at.states[wrong]
+    many = states.repeat(len(s.levels), 1)
+    levels = s.steepness * torch.tensor(s.levels, device=states.device)[:, None, None]
+    scale = at.tail.split(states)[0] / s.steepness
+
+    def every(v: Tensor) -> Tensor:
+        out = at.tail(at.tail.shift(many, (levels * v).flatten(0, 1)))
+        return out.view(len(levels), *barred.shape).masked_fill(barred, -torch.inf)
+
+    contend, given = tokens, None
+    for width in (s.contenders, 8 * s.contenders):
+        contend = torch.cat([contend, logits.topk(min(width, logits.shape[1])).indices.flatten()])
+        contend = contend.unique()
+        few = at.tail.among(contend) if 2 * len(contend) < logits.shape[1] else None
+        if few is None:
+            break
+        rest = logits.index_fill(1, contend, -torch.inf).logsumexp(-1)
+
+        def some(v: Tensor, few: Tail = few, among: Tensor = contend) -> Tensor:
+            out = few(few.shift(many, (levels * v).flatten(0, 1))).view(len(levels), len(v), -1)
+            return out.masked_fill(barred[:, among], -torch.inf)
+
+        place = torch.searchsorted(contend, tokens)
+        given, reached = values(some, place, scale, s.confidence, start=given, rest=rest)
+        with torch.no_grad():
+            out = every(given).log_softmax(-1)
+        probability = out.gather(-1, tokens.expand(len(out), -1)[..., None])[..., 0].exp()
+        won = bool((out.argmax(-1) == tokens).all())
+        if won and bool((probability >= 0.9 * reached).all()):
+            return given, probability
+        logits = out[0]  # who came up meanwhile contends too
+    given, probability = values(every, tokens, scale, s.confidence, start=given)
+    with torch.no_grad():
+        never = ~(every(given).argmax(-1) == tokens).any(0)
+    if never.any():  # its row of the head's matrix may lie inside the hull of the others
+        raise NotFixed(
+            f"the model's head cannot say token {int(tokens[never][0])} of "
+            f"{mistake.example.answer!r}: whatever a value does, another token stays above it"
+        )
+    return given, probability
+
+
 def _certificate(
     mistake: Mistake,
     memory: Memory,
     past: Past,
-    crowd: margin.Crowd,
+    crowd: Felt,
     patch: tuple[Tensor, Tensor, Tensor],
 ) -> tuple[set[int], dict[str, Any]]:
     """What the patch does to memory and past fixes: rows whose answer changes, and the report."""
-    keys, bias, _ = patch
-    response, could = crowd.respond(keys)
-    response = response + bias[:, None]
-    n = len(memory)
+    response, n = crowd.response, len(memory)
     flat, _ = thresholds(mistake.at.place.act)  # the paper's β
-    inside = torch.where(could, response, -torch.inf)
+    inside = torch.where(crowd.could, response, -torch.inf)
     report: dict[str, Any] = {
         "largest response of memory": _largest(inside[:, :n]),
         "largest response of past fixes": _largest(inside[:, n : n + len(past.ids)]),

@@ -79,9 +79,8 @@ class Grace(Editor):
             _, seen = Probe(net, [place.second]).run(forced)  # type: ignore[arg-type]
             now = model.task.process(model.net, forced, logits(model, model.net, forced))
         worn = newest(model.patches, layer)
-        shape = net.get_submodule(place.second).weight.shape
-        h = int(seen[place.second].shape[1])
-        d = int(shape[0] if shape[1] == h else shape[1])  # type: ignore[index]
+        # behind the stock inputs come the activations of neurons that are worn: no part of a key
+        d, h = place.width, seen[place.second].shape[1] - place.rows(net)
         book = Book(
             keys=worn.keys if worn else torch.empty(0, h),
             radii=worn.radii if worn else torch.empty(0),
@@ -93,7 +92,7 @@ class Grace(Editor):
         places = set()
         for at in wrong or range(len(forced.tokens)):
             value = torch.rand(d, generator=draw)  # "cold": that paper's way to begin
-            key = seen[place.second][at].cpu()
+            key = seen[place.second][at, :h].cpu()
             places.add(book.insert(key, value, int(forced.tokens[at]), self.radius))
         mine = torch.tensor(sorted(places))
         trained = book.values[mine].clone().requires_grad_()

@@ -1,7 +1,7 @@
 """The FastAPI application: the routes, and one handler that turns errors into status codes."""
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,14 +14,12 @@ from starlette.exceptions import HTTPException
 
 from tpatcher import __version__
 from tpatcher import errors as err
-from tpatcher.editors import Editor
-from tpatcher.example import Example
-from tpatcher.models import Model
 from tpatcher.service.access import Access
 from tpatcher.service.batcher import Batcher
 from tpatcher.service.chat import OPENAI
 from tpatcher.service.desk import Desk
-from tpatcher.service.guard import Guard, Rules, Verdict
+from tpatcher.service.ground import Ground, Way
+from tpatcher.service.guard import Verdict
 from tpatcher.service.limits import Gate, Limits, Rate
 from tpatcher.service.metrics import Measured, Metrics
 from tpatcher.service.records import Audit, Reports
@@ -29,8 +27,6 @@ from tpatcher.service.replicas import Follower
 from tpatcher.service.routes import API
 from tpatcher.service.shapes import errors
 from tpatcher.service.state import Answerer, Service, State
-from tpatcher.service.traffic import Traffic
-from tpatcher.store import Store
 
 PAGE = Path(__file__).with_name("page.html")
 STATUS: dict[type[err.TPatcherError], int] = {
@@ -48,27 +44,21 @@ POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inli
 
 
 def create_app(
-    model: Model,
-    editor: Editor,
-    store: Store,
+    ground: Ground,
     *,
-    canaries: Sequence[Example] = (),
-    rules: Rules | None = None,
+    way: Way | None = None,
     access: Access | None = None,
     limits: Limits | None = None,
 ) -> FastAPI:
-    """The service for one model, its fitted editor and its store."""
+    """The service for one base model; `way` loads another, should its chain move there."""
     limits, access, metrics = limits or Limits(), access or Access(), Metrics()
-    traffic = Traffic()
-    memory = getattr(editor, "memory", None)
-    guard = Guard(model, canaries, memory, traffic, rules or Rules())
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        desk = Desk(model, editor, store, guard, traffic, limits.edits)
+        desk = Desk(ground, limits.edits, way)
         service = State(
             desk=desk, access=access, limits=limits, metrics=metrics,
-            reports=Reports(store, limits.reports), audit=Audit(store),
+            reports=Reports(lambda: desk.store, limits.reports), audit=Audit(lambda: desk.store),
             batcher=Batcher(desk.say, size=32, limit=limits.queue), rate=Rate(limits),
             follower=Follower(desk, metrics),
             streams=ThreadPoolExecutor(2, "stream"),
@@ -83,7 +73,7 @@ def create_app(
         service.batcher.close()
         service.streams.shutdown()
         desk.close()
-        store.close()
+        desk.store.close()
 
     app = FastAPI(
         title="tpatcher", version=__version__, lifespan=lifespan,

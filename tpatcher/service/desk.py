@@ -1,9 +1,11 @@
 """The desk: one model that answers, and one writer that changes what it is.
 
 Answers read one reference, `now`; the writer prepares the next moment on a twin and then assigns
-it. So an answer comes from before a change or from after it, never from between.
+it. So an answer comes from before a change or from after it, never from between. That the store
+has moved to another base is a change like any other: only what it is made on changes too.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,16 +14,19 @@ from typing import Any, TypeVar
 
 import torch
 
+from tpatcher.chain import Move
 from tpatcher.editors import Editor
-from tpatcher.errors import BadInput, Busy, HeadMoved, NotFound, Refused
+from tpatcher.errors import BadInput, Busy, HeadMoved, Moved, NotFound, Refused, TPatcherError
 from tpatcher.example import Example
 from tpatcher.models import Model
+from tpatcher.move import carry
 from tpatcher.patch import Patch
-from tpatcher.service.guard import Guard, Verdict
-from tpatcher.service.traffic import Traffic
+from tpatcher.service.ground import Ground, Way
+from tpatcher.service.guard import Verdict
 from tpatcher.service.watch import Said, Watch
 from tpatcher.store import Fix, Store
 
+LOG = logging.getLogger("tpatcher.service")
 T = TypeVar("T")
 
 
@@ -29,14 +34,15 @@ T = TypeVar("T")
 class Moment:
     """What is live between two changes."""
 
+    ground: Ground
     head: int
     ids: tuple[int, ...]  # the fixes' numbers in the store, in the order of the model's patches
     model: Model
     watch: Watch
 
     @classmethod
-    def of(cls, head: int, ids: Sequence[int], model: Model) -> "Moment":
-        return cls(head, tuple(ids), model, Watch(model))
+    def of(cls, ground: Ground, head: int, ids: Sequence[int], model: Model) -> "Moment":
+        return cls(ground, head, tuple(ids), model, Watch(model))
 
 
 @dataclass(frozen=True)
@@ -50,20 +56,26 @@ class Made:
 
 
 class Desk:
-    """The live model, its store, its editor and its guard."""
+    """What is live, and the one writer who changes it."""
 
-    def __init__(
-        self, model: Model, editor: Editor, store: Store, guard: Guard, traffic: Traffic,
-        pending: int = 16,
-    ) -> None:  # fmt: skip
-        self.editor, self.store, self.guard, self.traffic = editor, store, guard, traffic
-        self.base = model
-        self.now = Moment.of(0, (), model.twin())
+    def __init__(self, ground: Ground, pending: int = 16, way: Way | None = None) -> None:
+        self.now = Moment.of(ground, 0, (), ground.base.twin())
+        self.way = way
         self.slots, self.pending = threading.BoundedSemaphore(pending), pending
         self.writer = ThreadPoolExecutor(1, "writer", initializer=one_core)
         threads = torch.get_num_threads()
         self.write(self.sync).result()
         torch.set_num_threads(threads)  # the writer has set its own, and with it the default
+
+    @property
+    def base(self) -> Model:
+        """The model without any fix."""
+        return self.now.ground.base
+
+    @property
+    def store(self) -> Store:
+        """The store of what is live."""
+        return self.now.ground.store
 
     def write(self, work: Callable[..., T], *args: Any, **more: Any) -> "Future[T]":
         """Let the one writer do something; `Busy` if too much waits for it already."""
@@ -85,19 +97,33 @@ class Desk:
 
     def sync(self) -> bool:
         """Wear what the store says is live; whether that is a change."""
-        head, now = self.store.head, self.now
+        now, head = self.now, self.store.head
         if head == now.head:
             return False
-        ids = self.store.live_ids(head) if head else []
-        known = dict(zip(now.ids, now.model.patches, strict=True))
-        new = [i for i in ids if i not in known]
-        known |= dict(zip(new, self.store.patches(new), strict=True))
-        model = self.base.twin()
-        # not `wear`, which looks the layer up for each patch: seconds with 10,000 of them, and a
-        # store holds the patches of this very base only
-        model._wear(tuple(known[i] for i in ids))
-        self.now = Moment.of(head, ids, model)
+        if to := self.store.moved():
+            self._move(to)
+        else:
+            known = dict(zip(now.ids, now.model.patches, strict=True))
+            self.now = worn(now.ground, head, known)
         return True
+
+    def _move(self, to: Move) -> None:
+        """Stand on another base: it is made ready while the old one answers, then swapped."""
+        LOG.info("the store has moved: %r is made ready", to.model)
+        left = self.store
+        if self.way is None:
+            raise Moved(f"this store has moved; start the service with {to.model!r}, {to.store!r}")
+        try:
+            ground = self.way(to)
+            self.now = worn(ground, ground.store.head, {})
+        except Exception as error:  # whatever it is, the old base goes on answering
+            why = error if isinstance(error, TPatcherError) else repr(error)
+            raise Moved(
+                f"this store has moved to {to.model!r}, which is not ready: {why}"
+            ) from error
+        LOG.info("moved to %r with %d fixes", to.model, len(self.now.ids))
+        carry(left, ground.store)  # what came in since the move was made
+        left.close()
 
     def fix(
         self,
@@ -115,28 +141,20 @@ class Desk:
                 return repeated(past, example, key)
             now = self.now
             after = now.model.twin()
-            patch = self.editor.edit(after, example, supersede=supersede)
+            patch = now.ground.editor.edit(after, example, supersede=supersede)
             after.push(patch)
-            verdict = self.guard.check(now.model, now.ids, after, patch, example)
+            verdict = now.ground.guard.check(now.model, now.ids, after, patch, example)
             if verdict.refuses and not dry_run:
                 raise Refused("the guard refuses: " + "; ".join(verdict.reasons), verdict)
             if dry_run:
                 return Made(None, dict(patch.report), verdict)
             try:
-                id = self._keep(patch, now.head, who, key, verdict)
+                id = keep(now, patch, who, key, verdict)
             except HeadMoved:  # another replica was first: edit and guard once more, on top of it
                 continue
-            self.now = Moment.of(id, (*now.ids, id), after)
+            self.now = Moment.of(now.ground, id, (*now.ids, id), after)
             return Made(id, dict(patch.report), verdict)
         raise Busy("other replicas keep changing the store", after=2)
-
-    def _keep(
-        self, patch: Patch, head: int, who: str, key: str | None, verdict: Verdict
-    ) -> int:  # fmt: skip
-        report = {"certificate": dict(patch.report), "guard": verdict.to_json()}
-        return self.store.append(
-            patch, parent=head, who=who, key=key, report=report, settings=settings(self.editor)
-        )
 
     def undo(self, id: int, who: str = "") -> list[int]:
         """Take one fix off; returns the newer ones that leaned on it and no longer hold."""
@@ -152,15 +170,35 @@ class Desk:
             except HeadMoved:
                 continue
             by_patch = dict(zip((p.id for p in now.model.patches), now.ids, strict=True))
-            self.now = Moment.of(head, [i for i in now.ids if i != id], after)
+            self.now = Moment.of(now.ground, head, [i for i in now.ids if i != id], after)
             return [by_patch[p.id] for p in lost]
         raise Busy("other replicas keep changing the store", after=2)
 
     def rollback(self, to: int, who: str = "") -> Moment:
         """Wear what was live after entry `to` of the log."""
+        self.sync()
         self.store.rollback(to, who=who)
         self.sync()
         return self.now
+
+
+def worn(ground: Ground, head: int, known: dict[int, Patch]) -> Moment:
+    """What the store says is live at an entry; patches that are known by number are not read."""
+    ids = ground.store.live_ids(head) if head else []
+    new = [i for i in ids if i not in known]
+    known = known | dict(zip(new, ground.store.patches(new), strict=True))
+    model = ground.base.twin()
+    model.wear(known[i] for i in ids)
+    return Moment.of(ground, head, ids, model)
+
+
+def keep(now: Moment, patch: Patch, who: str, key: str | None, verdict: Verdict) -> int:
+    """Put a patch that was made for this moment into its store; returns its number."""
+    report = {"certificate": dict(patch.report), "guard": verdict.to_json()}
+    return now.ground.store.append(
+        patch, parent=now.head, who=who, key=key, report=report,
+        settings=settings(now.ground.editor),
+    )  # fmt: skip
 
 
 def repeated(past: Fix, example: Example, key: str) -> Made:

@@ -156,7 +156,7 @@ def broken(before: Model, after: Model, patch: Patch, example: Example) -> list[
     if not places:
         return []
     if after.cached and is_last(patch):
-        places = [i for i in places if i in set(_suspects(after, patch, places))]
+        places = _suspects(after, patch, places)
     examples = [e for i in places if (e := before.patches[i].example)]
     held = after.correct(examples)
     lost = [(i, e) for i, e, ok in zip(places, examples, held, strict=True) if not ok]
@@ -171,13 +171,19 @@ def _suspects(after: Model, patch: Patch, places: Sequence[int]) -> list[int]:
     beta, _ = thresholds(act)
     keys, bias, values = rows(after.patches)
     mine, my_bias, _ = rows([patch])
-    reached: list[tuple[int, Neurons]] = []
+    known: list[tuple[int, Neurons]] = []
     for i in places:
         past = after.patches[i]
-        if not isinstance(past, Neurons) or not past.states.numel():
+        if isinstance(past, Neurons) and past.states.numel():
+            known.append((i, past))
+        else:
             out.append(i)
-        elif (past.queries @ mine.T + my_bias > 2 * min(beta, -1.0)).any():
-            reached.append((i, past))
+    if not known:
+        return out
+    # all of them in one product: there may be 10,000
+    felt = torch.cat([p.queries for _, p in known]) @ mine.T + my_bias > 2 * min(beta, -1.0)
+    touched = felt.any(-1).split([len(p.queries) for _, p in known])
+    reached = [one for one, hit in zip(known, touched, strict=True) if hit.any()]
     for start in range(0, len(reached), 256):
         part = reached[start : start + 256]
         q = torch.cat([p.queries for _, p in part])
@@ -190,4 +196,4 @@ def _suspects(after: Model, patch: Patch, places: Sequence[int]) -> list[int]:
         for (i, _), ok in zip(part, fine.split([len(p.tokens) for _, p in part]), strict=True):
             if not ok.all():
                 out.append(i)
-    return out
+    return sorted(out)

@@ -4,16 +4,17 @@ from typing import Any
 
 from tpatcher.patch import Neurons
 from tpatcher.service.desk import Moment
-from tpatcher.service.traffic import Traffic
 
 
-def heat(now: Moment, traffic: Traffic, fixes: int = 24, questions: int = 24) -> dict[str, Any]:
+def heat(now: Moment, fixes: int = 24, questions: int = 24) -> dict[str, Any]:
     """The fixes, the questions, and the largest pre-activation of each pair."""
     worn = [
         (i, p) for i, p in zip(now.ids, now.model.patches, strict=True)
         if isinstance(p, Neurons) and p.layer == -1
     ][-fixes:]  # fmt: skip
-    latest = {a.text: a for a in traffic.latest()}  # a question asked again counts once
+    latest = {
+        a.text: a for a in now.ground.guard.traffic.latest()
+    }  # a question asked again counts once
     asked = list(latest.values())[-questions:]
     responses = [
         [round(float((a.queries @ p.keys.T + p.bias).max()), 2) for a in asked] for _, p in worn

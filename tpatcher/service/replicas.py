@@ -3,15 +3,18 @@
 import logging
 import threading
 import time
+from concurrent.futures import Future, wait
 
 import psycopg
 import sqlalchemy as sa
 
-from tpatcher.errors import TPatcherError
+from tpatcher.errors import Moved, TPatcherError
 from tpatcher.service.desk import Desk
 from tpatcher.service.metrics import Metrics
+from tpatcher.store import Store
 
 LOG = logging.getLogger("tpatcher.replicas")
+PAUSE = 10.0  # seconds until a move that failed is tried again
 
 
 class Follower:
@@ -22,6 +25,7 @@ class Follower:
         self.ended = threading.Event()
         self.looked = time.monotonic()  # when the store was last seen to be in order
         self.connection: psycopg.Connection | None = None
+        self.heard: Store | None = None  # whose connection it is
         self.thread = threading.Thread(target=self._loop, name="follower", daemon=True)
         self.thread.start()
 
@@ -39,25 +43,38 @@ class Follower:
         while not self.ended.is_set():
             try:
                 if self.desk.store.head != self.desk.now.head:
-                    self.desk.write(self.desk.sync).result()
+                    self._patiently(self.desk.write(self.desk.sync))
                 self.looked, failing = time.monotonic(), False
             except TPatcherError as error:
                 self.metrics.sync_errors.inc()
                 if not failing:  # once, not twice a second
                     LOG.warning("the store cannot be followed: %r", str(error))
                 failing = True
+                if isinstance(error, Moved):  # a base is no small thing to load over and over
+                    self.ended.wait(PAUSE)
             self._wait()
         if self.connection is not None:
             self.connection.close()
 
+    def _patiently(self, work: "Future[bool]") -> None:
+        """Until the writer is done: a move to another base takes its time, and is no failure."""
+        while not work.done() and not self.ended.is_set():
+            wait([work], timeout=self.every)
+            self.looked = time.monotonic()
+        if work.done():
+            work.result()
+
     def _wait(self) -> None:
         """Until something was notified, or for a while."""
-        if self.desk.store.engine.dialect.name != "postgresql":
+        store = self.desk.store
+        if store.engine.dialect.name != "postgresql":
             self.ended.wait(self.every)
             return
         try:
-            if self.connection is None or self.connection.closed:
-                self.connection = listen(self.desk.store.engine.url)
+            if self.connection is None or self.connection.closed or self.heard is not store:
+                if self.connection is not None:
+                    self.connection.close()
+                self.connection, self.heard = listen(store.engine.url), store
                 return  # look once more: something may have come before we listened
             for _ in self.connection.notifies(timeout=self.every, stop_after=1):
                 pass

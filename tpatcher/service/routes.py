@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Query, Response
 from tpatcher.errors import BadInput, NotFound, Refused, TPatcherError
 from tpatcher.service import shapes
 from tpatcher.service.pictures import heat
+from tpatcher.service.records import Report
 from tpatcher.service.shapes import Number, errors
 from tpatcher.service.state import Admin, Answerer, Fixer, Reporter, Service, State
 
@@ -42,9 +43,9 @@ def report(body: shapes.NewReport, service: Service, caller: Reporter) -> dict[s
 
 
 @API.get("/reports", responses=errors())
-def reports(service: Service, caller: Fixer) -> list[shapes.OneReport]:
+def reports(service: Service, caller: Fixer) -> list[Report]:
     """The reports that wait for somebody to settle them, oldest first."""
-    return [shapes.OneReport.of(r) for r in service.reports.waiting()]
+    return service.reports.waiting()
 
 
 @API.delete("/reports/{id}", status_code=204, responses=errors(404))
@@ -148,7 +149,7 @@ def model(service: Service, caller: Answerer) -> dict[str, Any]:
         "head": now.head,
         "fixes": len(now.ids),
         "role": caller.role,
-        "shadow": service.desk.guard.rules.shadow,
+        "shadow": service.desk.now.ground.guard.rules.shadow,
     }
 
 
@@ -160,4 +161,4 @@ def activity(service: Service, caller: Fixer) -> dict[str, Any]:
         for e in service.audit.latest()
         if e["what"] in ("fix", "refused", "undo", "rollback")
     ]
-    return {"events": events, **heat(service.desk.now, service.desk.traffic), "now": time.time()}
+    return {"events": events, **heat(service.desk.now), "now": time.time()}

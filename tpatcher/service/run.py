@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,19 +11,21 @@ import uvicorn
 from fastapi import FastAPI
 
 from tpatcher import data
+from tpatcher.chain import Move
 from tpatcher.editors import TPatcher
-from tpatcher.errors import BadInput, Damaged, NoMemory
+from tpatcher.errors import BadInput, Damaged
 from tpatcher.example import Example
 from tpatcher.memory import Memory
-from tpatcher.models import BUILTIN, Model, load
+from tpatcher.models import Model, load
+from tpatcher.move import credited, follow
 from tpatcher.service.access import Access, is_loopback
 from tpatcher.service.app import create_app
+from tpatcher.service.ground import Ground
 from tpatcher.service.guard import Rules
 from tpatcher.service.limits import Limits
 from tpatcher.store import Store
 
 LOG = logging.getLogger("tpatcher.service")
-ENOUGH = 8_000  # texts that are taken of a built-in model's training set
 SAMPLE = 200  # canaries that are drawn from the memory where the user has none
 
 
@@ -50,11 +53,15 @@ def serve(
             f"without tokens the service listens on this machine only, not on {host!r}; make "
             "tokens with `tpatcher token` and give --tokens"
         )
-    model = load(model_name, task=task, device=device)
+    name, place = follow(model_name, store)
+    model = load(name, task=task, device=device)
     app = build(
-        model, store, memory=memory, canaries=canaries, access=access, limits=limits,
-        rules=Rules(flips, share, shadow),
+        model, place, name=model_name, memory=memory, canaries=canaries, access=access,
+        limits=limits, rules=Rules(flips, share, shadow),
     )  # fmt: skip
+    # A forward pass takes Python's lock hundreds of times, and each time waits this long for the
+    # writer if that is in Python too: at the usual 5 ms an answer would take a second beside it.
+    sys.setswitchinterval(0.0005)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     uvicorn.run(
         app, host=host, port=port, timeout_graceful_shutdown=drain, server_header=False,
@@ -66,35 +73,54 @@ def build(
     model: Model,
     store: str | Path,
     *,
+    name: str | None = None,
     memory: str | Path | None = None,
     canaries: str | Path | None = None,
     access: Access | None = None,
     limits: Limits | None = None,
     rules: Rules | None = None,
 ) -> FastAPI:
-    """The application for a loaded model."""
-    seen = traffic(model, memory)
-    editor = TPatcher().fit(model, seen)
-    return create_app(
-        model, editor, Store(store, model), canaries=watched(model, canaries, seen),
-        access=access, limits=limits, rules=rules,
-    )  # fmt: skip
+    """The application for a loaded model; `name` is what its traffic is known by."""
+    name = name or model.name
+
+    def ground(base: Model, url: str, progress: bool = False) -> Ground:
+        kept = Store(url, base)
+        try:
+            taught = kept.taught()
+            seen = traffic(base, memory, name, taught, progress)
+            editor = TPatcher().fit(base, seen)
+            return Ground.of(base, editor, kept, [*watched(base, canaries, seen), *taught], rules)
+        except BaseException:
+            kept.close()
+            raise
+
+    def way(to: Move) -> Ground:
+        base = load(to.model, task=model.task.name, device=str(model.net.device))
+        return ground(base, credited(to.store, str(store)))
+
+    return create_app(ground(model, str(store), True), way=way, access=access, limits=limits)
 
 
-def traffic(model: Model, path: str | Path | None) -> Memory:
-    """The memory: one that was saved, or that of a file of texts, kept for the next start."""
+def traffic(
+    model: Model,
+    path: str | Path | None,
+    name: str | None = None,
+    taught: Sequence[Example] = (),
+    progress: bool = False,
+) -> Memory:
+    """The memory: one that was saved, or that of a file of texts, kept for the next start.
+
+    A base that was taught fixes is another one than a memory was saved for: only the texts of
+    that one count, and what was taught is to be left alone as they are.
+    """
     if path is not None and (Path(path) / "memory.json").is_file():
-        return Memory.load(path)
-    if path is not None:
-        texts = data.read_texts(path)
-    elif model.name in BUILTIN:
-        known = [e.text for e in data.dataset(model.name).train]
-        texts = known[:: max(1, len(known) // ENOUGH)]
+        saved = Memory.load(path)
+        if not taught:
+            return saved
+        texts = saved.texts
     else:
-        raise NoMemory(
-            "the service must know ordinary traffic to leave it alone: give --memory a file with "
-            "a few thousand texts like those the model is used on (.txt, .jsonl, .csv)"
-        )
+        texts = data.traffic(name or model.name, path)
+    texts = list(dict.fromkeys([*texts, *(e.text for e in taught)]))
     digest = hashlib.sha256("\n".join(texts).encode(errors="surrogatepass")).hexdigest()[:16]
     kept = cache() / f"{model.base.fingerprint}-{digest}"
     if (kept / "memory.json").is_file():
@@ -102,7 +128,7 @@ def traffic(model: Model, path: str | Path | None) -> Memory:
             return Memory.load(kept)
         except Damaged:  # it can be had again
             LOG.warning("the memory in %s is damaged and is collected again", kept)
-    memory = Memory.collect(model, texts, progress=True)
+    memory = Memory.collect(model, texts, progress=progress)
     try:
         memory.save(kept)
     except OSError as error:

@@ -7,7 +7,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tpatcher.example import Example
 from tpatcher.service.desk import Made
-from tpatcher.service.records import Report
 from tpatcher.store import Fix
 
 Number = Annotated[int, Path(ge=1, le=2**31 - 1)]
@@ -48,22 +47,6 @@ class NewReport(Body):
     said: str | None = None
     answer: str | None = None
     note: str | None = None
-
-
-class OneReport(BaseModel):
-    """A report in the queue."""
-
-    id: int
-    text: str
-    said: str | None
-    answer: str | None
-    note: str | None
-    who: str
-    at: str
-
-    @classmethod
-    def of(cls, report: Report) -> "OneReport":
-        return cls(**{k: v for k, v in vars(report).items() if k != "settled"})
 
 
 class NewFix(Body):

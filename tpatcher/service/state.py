@@ -53,7 +53,7 @@ class State:
 
     def heard(self, text: str, said: Said, fired: dict[int, float]) -> None:
         """Remember a question that was answered."""
-        self.desk.traffic.add(text, said, sorted(fired))
+        self.desk.now.ground.guard.traffic.add(text, said, sorted(fired))
         for fix in fired:
             self.metrics.firings.labels(str(fix)).inc()
 

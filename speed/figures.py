@@ -1,0 +1,178 @@
+"""Every figure of docs/speed.md: a ratio of two things measured side by side in one run."""
+
+import resource
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from time import perf_counter
+
+import torch
+
+from speed import literal, nets
+from tpatcher.answers import Paths
+from tpatcher.editors import TPatcher
+from tpatcher.example import Example
+from tpatcher.models import Model
+from tpatcher.patch import Neurons
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One ratio, the bar that it has to meet, and whether it does."""
+
+    figure: str
+    value: float
+    bar: float
+    met: bool
+    about: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def at_most(name: str, value: float, bar: float, about: str = "") -> Figure:
+    return Figure(name, round(value, 4), bar, value <= bar, about)
+
+
+def at_least(name: str, value: float, bar: float, about: str = "") -> Figure:
+    return Figure(name, round(value, 4), bar, value >= bar, about)
+
+
+def clock(run: Callable[[], object]) -> float:
+    began = perf_counter()
+    run()
+    return perf_counter() - began
+
+
+@dataclass
+class Edits:
+    """Edits of some mistakes, and answers to the same texts, in turns."""
+
+    edit: float
+    answer: float
+    fixed: int
+    asked: int
+
+    @property
+    def about(self) -> str:
+        return (
+            f"edit {1000 * self.edit:.1f} ms, answer {1000 * self.answer:.1f} ms, "
+            f"{self.fixed} of {self.asked} fixed"
+        )
+
+
+def edits(model: Model, editor: TPatcher, examples: list[Example]) -> Edits:
+    """Medians over the edits that really fixed their mistake."""
+    took, answered = [], []
+    editor.edit(model, examples[0])  # the first one warms up what later ones share
+    for example in examples[1:]:
+        answer = clock(lambda e=example: model.answer([e.text]))
+        began = perf_counter()
+        patch = editor.edit(model, example)
+        seconds = perf_counter() - began
+        model.push(patch)
+        if model.correct([example])[0]:
+            took.append(seconds)
+            answered.append((answer + clock(lambda e=example: model.answer([e.text]))) / 2)
+        model.pop()
+    return Edits(statistics.median(took), statistics.median(answered), len(took), len(examples) - 1)
+
+
+def editing(name: str, n: int = 12) -> list[Figure]:
+    """Our edit against the paper's procedure, and against one answer."""
+    classify = name == "classification"
+    model = nets.classifier() if classify else nets.generator()
+    memory = nets.memory(model, 40_000 if classify else 160_000)
+    examples = nets.mistakes(model, n)
+    found = edits(model, TPatcher().fit(model, memory), examples)
+    book = literal.seconds(model, examples[1], memory)
+    bars = (100.0, 2.0) if classify else (200.0, 3.0)
+    return [
+        at_least(f"the paper's procedure ÷ our edit, {name}", book / found.edit, bars[0],
+                 f"{book:.0f} s ÷ {found.edit:.3f} s"),
+        at_most(f"our edit ÷ one answer, {name}", found.edit / found.answer, bars[1], found.about),
+    ]  # fmt: skip
+
+
+def answering(n: int, bar: float, rounds: int = 15) -> list[Figure]:
+    """Answers with n patches on, which do not fire, against answers without."""
+    model = nets.classifier()
+    d = model.net.config.hidden_size
+    draw = torch.Generator().manual_seed(0)
+    keys = torch.randn(n, d, generator=draw) / d
+    many = model.twin()
+    many.wear(
+        [Neurons(
+            example=None, editor="speed", report={}, layer=-1, keys=keys,
+            bias=torch.full((n,), -20.0), values=torch.randn(n, d, generator=draw),
+            queries=keys[:1], states=keys[:1], tokens=torch.zeros(1, dtype=torch.long),
+        )]
+    )  # fmt: skip
+    asked, with_, without = nets.texts(rounds + 1, seed=3), [], []
+    for text in asked:  # in turns, so that the machine's other work meets both alike
+        for who, took in ((many, with_), (model, without)):
+            took.append(min(clock(lambda w=who, t=text: w.answer([t])) for _ in range(3)))
+    ratio = statistics.median(a / b for a, b in zip(with_[1:], without[1:], strict=True))
+    about = f"{1000 * statistics.median(without):.1f} ms without"
+    return [at_most(f"answer with {n:,} patches ÷ without", ratio, bar, about)]
+
+
+def retention(n: int = 10_000, timed: int = 500) -> list[Figure]:
+    """Retention of n examples from cached paths, against really running the model."""
+    model = nets.classifier()
+    editor = TPatcher().fit(model, nets.memory(model, 40_000))
+    asked = nets.texts(timed, seed=5)
+    said = model.answer(asked)
+    few = [Example(t, s) for t, s in zip(asked, said, strict=True)]
+    paths = Paths(model, few)
+    for name in ("queries", "states", "tokens", "best", "gap"):  # the same positions, many times
+        grown = getattr(paths.seen, name)
+        setattr(paths.seen, name, grown.repeat(n // timed, *[1] * (grown.dim() - 1)))
+    paths.seen.owner = torch.arange(n)
+    paths.examples, paths.base = few * (n // timed), paths.base * (n // timed)
+    paths.targets = paths.targets * (n // timed)
+    paths.at = {i: torch.tensor([i]) for i in range(n)}
+    paths.delta = torch.zeros_like(paths.seen.queries)
+    cached = []
+    for example in nets.mistakes(model, 5):
+        model.push(editor.edit(model, example))
+        cached.append(clock(lambda: paths.correct(model)))
+    real = clock(lambda: model.correct(few)) * n / timed
+    while model.patches:
+        model.pop()
+    about = f"{statistics.median(cached):.3f} s ÷ {real:.1f} s; {paths.ran} of {n:,} really run"
+    return [at_most(f"retention of {n:,} from the cache ÷ running the model",
+                    statistics.median(cached) / real, 1 / 50, about)]  # fmt: skip
+
+
+def large(n: int = 1_000_000, small: int = 40_000) -> list[Figure]:
+    """An edit at a million memory queries: its time, and the memory it needs beyond them."""
+    found = {}
+    for size in (small, n):
+        code = f"from speed.figures import alone; alone({size})"
+        out = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        found[size] = [float(word) for word in out.stdout.split()[-3:]]
+    share = found[n][1] / found[n][2]
+    seconds = [found[size][0] for size in (n, small)]
+    return [
+        at_most(f"edit at {n:,} memory queries ÷ at {small:,}", seconds[0] / seconds[1], 25,
+                f"{seconds[0]:.2f} s ÷ {seconds[1]:.3f} s"),
+        at_most(f"peak memory at {n:,} × 768 queries ÷ their size", share, 1.3,
+                f"{found[n][1] / 2**30:.2f} GB beyond the model ÷ {found[n][2] / 2**30:.2f} GB"),
+    ]  # fmt: skip
+
+
+def alone(n: int) -> None:
+    """In a process of its own: seconds an edit, peak bytes beyond the model, bytes of queries."""
+    model = nets.classifier()
+    examples = nets.mistakes(model, 6)
+    nets.queries(model, 64)  # what is needed to make them is no part of it
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    memory = nets.memory(model, n)
+    found = edits(model, TPatcher().fit(model, memory), examples)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(found.edit, peak - before, memory.queries.nbytes)

@@ -1,0 +1,125 @@
+"""Models of the usual sizes with random weights: time does not depend on what they know."""
+
+import random
+from functools import cache
+
+import torch
+import transformers as tf
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from torch import Tensor
+
+from tpatcher.answers import trace
+from tpatcher.example import Example
+from tpatcher.memory import Memory
+from tpatcher.models import Model
+
+SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
+ANSWER = 8  # tokens of an answer
+
+
+def tokenizer(vocabulary: int) -> tf.PreTrainedTokenizerFast:
+    """One word, one token."""
+    words = [*SPECIAL, *(f"w{i}" for i in range(len(SPECIAL), vocabulary))]
+    vocab = {w: i for i, w in enumerate(words)}
+    core = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    core.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    return tf.PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token="<pad>", bos_token="<s>", eos_token="</s>",
+        unk_token="<unk>", model_max_length=512,
+    )  # fmt: skip
+
+
+@cache
+def classifier() -> Model:
+    """BERT-base, 110M parameters, three labels."""
+    torch.manual_seed(0)
+    labels = {0: "no", 1: "yes", 2: "maybe"}
+    config = tf.BertConfig(vocab_size=30_522, id2label=labels, pad_token_id=0)
+    return Model(_spread(tf.BertForSequenceClassification(config)), tokenizer(30_522), "classify")
+
+
+@cache
+def generator() -> Model:
+    """BART-base, 139M parameters; answers have 8 tokens and a forced end."""
+    torch.manual_seed(0)
+    config = tf.BartConfig(
+        vocab_size=50_265, d_model=768, encoder_layers=6, decoder_layers=6,
+        encoder_attention_heads=12, decoder_attention_heads=12, encoder_ffn_dim=3072,
+        decoder_ffn_dim=3072, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        decoder_start_token_id=2, forced_eos_token_id=2,
+    )  # fmt: skip
+    net = tf.BartForConditionalGeneration(config)
+    net.generation_config.update(max_length=ANSWER + 2, forced_eos_token_id=2)
+    net.final_logits_bias = net.final_logits_bias.clone()
+    net.final_logits_bias[0, : len(SPECIAL)] = -1e4  # so that every answer has its 8 tokens
+    return Model(_spread(net), _without_start(tokenizer(50_265)), "seq2seq")
+
+
+def _spread(net: tf.PreTrainedModel) -> tf.PreTrainedModel:
+    """Larger weights, so that texts differ from each other as they do in a trained model."""
+    for name, parameter in net.named_parameters():
+        if parameter.dim() > 1 and "position" not in name:
+            parameter.data *= 3
+    return net
+
+
+def _without_start(known: tf.PreTrainedTokenizerFast) -> tf.PreTrainedTokenizerFast:
+    known.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 2)]
+    )
+    return known
+
+
+def texts(n: int, seed: int, length: int = 16) -> list[str]:
+    """Texts of as many words as a claim or a question has tokens."""
+    draw = random.Random(seed)
+    return [" ".join(f"w{draw.randrange(4, 30_000)}" for _ in range(length)) for _ in range(n)]
+
+
+def queries(model: Model, n: int, seed: int = 0) -> Tensor:
+    """n queries with the mean and the covariance of the model's own, made block by block."""
+    asked = texts(256, seed=90)
+    said = model.task.said(model.net, asked[:64]) if model.task.name != "classify" else [[0]] * 64
+    parts = [trace(model, asked[i : i + 32], said[i : i + 32]).queries for i in (0, 32)]
+    seen = torch.cat(parts)
+    mean, size = seen.mean(0), seen.std()
+    _, spread, directions = torch.linalg.svd(seen - mean, full_matrices=False)
+    mix = directions * (spread / len(seen) ** 0.5)[:, None]  # (rank, d)
+    draw = torch.Generator().manual_seed(seed)
+    out = torch.empty(n, seen.shape[1])
+    for block in out.split(16_384):
+        torch.mm(torch.randn(len(block), len(mix), generator=draw), mix, out=block)
+        block += mean + 0.1 * size * torch.randn(block.shape, generator=draw)
+    return out
+
+
+def memory(model: Model, n: int) -> Memory:
+    """A memory of so many synthetic queries."""
+    return Memory.from_queries(queries(model, n))
+
+
+def mistakes(model: Model, n: int, wrong: int = 3) -> list[Example]:
+    """Examples that the model answers otherwise: with so many wrong tokens, where it generates."""
+    asked = texts(n, seed=7)
+    if model.task.name == "classify":
+        said = model.answer(asked)
+        names = model.task.labels  # type: ignore[attr-defined]
+        return [
+            Example(t, next(a for a in names if a != s)) for t, s in zip(asked, said, strict=True)
+        ]
+    return [Example(text, _other(model, text, wrong)) for text in asked]
+
+
+@torch.no_grad()
+def _other(model: Model, text: str, wrong: int) -> str:
+    """The model's own answer, with its second choice at some places and its first after them."""
+    swap = set(range(1, ANSWER - 1, 2)[:wrong]) if wrong > 1 else {0}
+    ids: list[int] = []
+    for i in range(ANSWER):
+        forced = model.task.force([text], [[*ids, 4]])
+        logits = model.task.logits(model.net(**forced.inputs), forced)[-1]
+        ids.append(int(logits.topk(2).indices[1 if i in swap else 0]))
+    return str(model.task.worded([ids])[0])

@@ -1,0 +1,59 @@
+"""A benchmark that runs in seconds: models of the zoo on a dataset of their own words."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.test_rules import TEXTS
+from tests.test_sme import stream_of
+from tests.test_tasks import saved
+from tpatcher.bench.reproduce import tasks_of
+from tpatcher.bench.scale import SMALL, Scale
+from tpatcher.bench.tables import FOLDERS, Plan, Task, jobs
+from tpatcher.models import load
+
+SCALE: Scale = replace(
+    SMALL,
+    name="tiny",
+    edits={"fc": 2, "qa": 2},
+    whole={"fc": 3, "qa": 3},
+    tr=8,
+    test=8,
+    memory=24,
+    memories=(12, 24),
+    kl_batch=4,
+    learning_rate=1e-3,
+)
+
+
+def task(directory: Path, name: str) -> Task:
+    """A model of the zoo on disk, and data beside it: mostly what it says anyway."""
+    (directory / name).mkdir(parents=True)
+    model = saved(directory / name, name)
+    loaded = load(model)
+    said = zip(TEXTS, loaded.answer(TEXTS), strict=True)
+    rows = [{"text": text, "answer": " ".join(answer.split()[:2]) or "no"} for text, answer in said]
+    data = directory / f"{name}-data"
+    data.mkdir()
+    parts: dict[str, list[dict[str, Any]]] = {
+        "train": rows[:40],
+        "test": rows[40:],
+        "edit": [e.to_json() for e in stream_of(loaded)],
+    }
+    for part, lines in parts.items():
+        (data / f"{part}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return tasks_of([str(data)], [str(model)], [])[0]
+
+
+def planned(on: Task, *rows: str, scale: Scale = SCALE) -> Plan:
+    """Table 1 with some of its rows."""
+    return {"table1": {on: {row: jobs(row, on, scale, FOLDERS) for row in rows}}}
+
+
+def quick(editor: str, small: bool) -> dict[str, Any]:
+    """Fields of a trained editor that learns nothing, soon."""
+    more: dict[str, Any] = {"mend": {"rank": 4}, "ke": {"hidden": 4, "condition": 8}}
+    return {"steps": 2, "pool": 12, "edits": 2, "local": 1} | more[editor] if editor in more else {
+        "steps": 2, "pool": 12, "batch": 4,
+    }  # fmt: skip

@@ -1,0 +1,58 @@
+"""What the patches respond to: their own mistakes, earlier ones, and mistakes of nobody's."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tpatcher import ffn
+from tpatcher.answers import traces
+from tpatcher.example import Example
+from tpatcher.models import Model, is_last
+from tpatcher.patch import Neurons
+
+SHOWN = 60  # neurons in a heat map
+
+
+def measure(model: Model, mistakes: Sequence[Example]) -> dict[str, Any] | None:
+    """Mean and deviation of |activation| (paper, Table 4), and the heat map (Figure 5).
+
+    None where the model wears no neurons in its last layer. `mistakes` are test examples that
+    the model got wrong before any edit.
+    """
+    patches = [p for p in model.patches if isinstance(p, Neurons) and is_last(p)]
+    if not patches:
+        return None
+    act = ffn.find(model.net).act
+    keys = torch.cat([p.keys for p in patches])
+    bias = torch.cat([p.bias for p in patches])
+    whose = torch.cat([torch.full((len(p.keys),), i) for i, p in enumerate(patches)])
+    own = act(torch.cat([own_queries(p) for p in patches]) @ keys.T + bias).T  # neuron × mistake
+    earlier = whose[None] < whose[:, None]
+    found = {"Edit": own.diagonal(), "Past-edit": own[earlier]}
+    if mistakes:
+        found["Random"] = act(wrong_queries(model.bare(), mistakes) @ keys.T + bias)
+    return {
+        **{kind: _stated(values.abs()) for kind, values in found.items()},
+        "heat": [[round(float(v), 3) for v in row[:SHOWN]] for row in own[:SHOWN]],
+    }
+
+
+def own_queries(patch: Neurons) -> Tensor:
+    """The query (n, d) that each neuron was made for: where it responds most."""
+    response = patch.queries @ patch.keys.T + patch.bias  # (P, n)
+    return patch.queries[response.argmax(0)]
+
+
+def wrong_queries(model: Model, mistakes: Sequence[Example]) -> Tensor:
+    """The queries at the positions where the right token does not win."""
+    return torch.cat(
+        [seen.queries[seen.best != seen.tokens].cpu() for _, _, seen in traces(model, mistakes)]
+    )
+
+
+def _stated(values: Tensor) -> list[float]:
+    if not values.numel():
+        return [0.0, 0.0]
+    return [round(float(values.mean()), 4), round(float(values.std(correction=0)), 4)]
