@@ -33,6 +33,7 @@ class Recipe:
     flips: int = 0  # canaries that may become wrong
     steps: int = 2000  # at most; it ends when the fixes hold and the replay is kept
     every: int = 25  # steps between two looks at that
+    cooling: float = 0.6  # of the learning rate at each look, once all fixes hold
     learning_rate: float = 3e-4
     fixes: int = 16  # in a batch
     replay: int = 32  # in a batch
@@ -147,6 +148,7 @@ def tune(
     replay = list(zip(texts, said(model, model.net, texts), strict=True))
     sample = draw.sample(replay, min(len(replay), 300))
     enough = (1 + recipe.retention) / 2  # beyond the bar, because held-out texts fare worse
+    cooled = 1.0
     with Progress(disable=not progress, transient=True) as bar:
         task = bar.add_task("teaching", total=recipe.steps)
         for step in range(1, recipe.steps + 1):
@@ -162,8 +164,11 @@ def tune(
             if step % recipe.every == 0:
                 hold, kept = share(model, net, fixes), share(model, net, sample)
                 bar.update(task, description=f"{hold:.0%} of fixes hold, {kept:.1%} is kept")
-                if hold == 1 and kept >= enough:
+                if hold == 1 and (kept >= enough or cooled < 0.05):
                     break
+                if hold == 1:  # what is left is to settle, in ever smaller steps
+                    cooled *= recipe.cooling
+                    adam.param_groups[0]["lr"] = cooled * recipe.learning_rate
     return net.to(bare.dtype), step
 
 

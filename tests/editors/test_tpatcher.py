@@ -115,10 +115,10 @@ def test_given_rephrasings_are_fixed_too() -> None:
 def test_the_papers_preset_fixes_real_mistakes(name: str) -> None:
     model = tp.load(name)
     split = tp.data.dataset(name)
-    editor = tp.TPatcher(preset="paper").fit(model, split.train[:1500])
+    known, memory = split.retained(tr=200, memory=1500)
+    editor = tp.TPatcher(preset="paper").fit(model, memory)
     right = model.correct(split.edit[:12])
     mistakes = [e for e, ok in zip(split.edit, right, strict=False) if not ok][:3]
-    known = split.train[1500:1700]
     before = model.correct(known)
     for example in mistakes:
         patch = editor.edit(model, tp.Example(example.text, example.answer))
