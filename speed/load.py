@@ -148,7 +148,8 @@ def press(
     return {
         "answers": len(took), "per second": round(len(took) / seconds, 1),
         "p50 ms": round(1000 * statistics.median(took), 1),
-        "p99 ms": round(1000 * took[int(0.99 * (len(took) - 1))], 1), "wrong or lost": len(other) + len(lost),
+        "p99 ms": round(1000 * took[int(0.99 * (len(took) - 1))], 1),
+        "wrong or lost": len(other) + len(lost),
     }  # fmt: skip
 
 

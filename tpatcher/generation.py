@@ -167,16 +167,36 @@ class Causal(Generate):
         whole = self.tokenize(prompt + space + answer, add_special_tokens=special).input_ids
         if whole[: len(before)] != before:  # the boundary was merged: the answer by itself then
             whole = before + self.tokenize(space + answer, add_special_tokens=False).input_ids
-        return self.express(answer, whole[len(before) :])
+        ids = self.express(answer, whole[len(before) :])
+        if len(ids) > self.room(len(before)):
+            raise NotFixed(
+                f"{answer!r} takes {len(ids)} tokens, but after a prompt of {len(before)} the "
+                f"model's context of {self.context} ends; ask in fewer words"
+            )
+        return ids
+
+    def room(self, length: int) -> int:
+        """How many tokens an answer may have after so many: the last one is never read."""
+        return min(self.limit, max(1, self.context - length + 1))
 
     def said(self, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
         prompts, special = [self.prompt(t) for t in texts], not self.tokenizer.chat_template
         inputs = self.encode(prompts, side="left", add_special_tokens=special)
         begin = inputs["input_ids"].shape[1]
+        if len(texts) > 1 and self.room(begin) < self.limit:  # one's length shortens no other's
+            return [self.said(net, [text])[0] for text in texts]
         ids = net.generate(
-            **{k: v.to(net.device) for k, v in inputs.items()}, generation_config=self.config
+            **{k: v.to(net.device) for k, v in inputs.items()}, generation_config=self.within(begin)
         )
         return [self.until_end(row) for row in ids[:, begin:].tolist()]
+
+    def within(self, length: int) -> GenerationConfig:
+        """The config for a prompt of so many tokens: its answer ends where the context does."""
+        if self.room(length) == self.limit:
+            return self.config
+        config = copy.deepcopy(self.config)
+        config.update(max_new_tokens=self.room(length), max_length=None)
+        return config
 
     def force(self, texts: Sequence[str], targets: Sequence[Sequence[int]]) -> Forced:
         prompts = [self.ids(text) for text in texts]

@@ -101,3 +101,23 @@ def test_a_classifier_does_not_chat(tmp_path: Path) -> None:
         body = {"messages": [{"role": "user", "content": ASKED}]}
         found = client.post("/v1/chat/completions", json=body)
         assert found.status_code == 422 and "use /v1/answer" in found.text
+
+
+@pytest.mark.parametrize("words", [50, 57, 63, 64, 65])
+def test_a_prompt_that_fills_the_context_is_answered_or_refused(tmp_path: Path, words: int) -> None:
+    text = " ".join(["rome"] * words)
+    turns = [{"role": "user", "content": text}]
+    with served.client(tmp_path / "s.db", "gpt2") as client:
+        for path, body in (
+            ("answer", {"text": text}),
+            ("completions", {"model": "m", "prompt": text}),
+            ("completions", {"model": "m", "prompt": text, "stream": True}),
+            ("chat/completions", {"model": "m", "messages": turns}),
+        ):
+            found = client.post(f"/v1/{path}", json=body)
+            assert found.status_code == (200 if words <= 64 else 422), (path, found.text)
+            assert '"error"' not in found.text or words > 64
+        made = client.post("/v1/fixes", json={"text": text, "answer": "paris lima"})
+        assert made.status_code == (201 if words < 63 else 422), made.text
+        if words in (63, 64):
+            assert "context" in made.json()["error"]["message"]

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -77,10 +77,11 @@ class Watch:
             {} if not causal else {"add_special_tokens": not self.task.tokenizer.chat_template}
         )
         inputs = self.task.encode([prompt], side="left" if causal else "right", **special)
-        listener = _Listener(hear)
+        listener, task = _Listener(hear), cast(Any, self.task)
+        length = inputs["input_ids"].shape[1]
         found = self.net.generate(
             **{k: v.to(self.net.device) for k, v in inputs.items()},
-            generation_config=self.task.config,  # type: ignore[attr-defined]
+            generation_config=task.within(length) if causal else task.config,
             streamer=listener, stopping_criteria=StoppingCriteriaList([listener.stop]),
         )  # fmt: skip
         begin = inputs["input_ids"].shape[1] if causal else 1
