@@ -24,19 +24,21 @@ class Move:
     store: str  # without a password: who follows has one, or the environment
 
 
-def newest(connection: sa.Connection) -> tuple[int, str]:
-    """The number and the checksum of the newest entry; 0 and nothing if there is none."""
-    query = sa.select(ENTRY.c.id, ENTRY.c.checksum).order_by(ENTRY.c.id.desc()).limit(1)
-    row = connection.execute(query).one_or_none()
-    return (row.id, row.checksum) if row else (0, "")
+def newest(connection: sa.Connection) -> tuple[int, str, str]:
+    """Number, checksum and action of the newest entry; 0 and nothing if there is none."""
+    columns = (ENTRY.c.id, ENTRY.c.checksum, ENTRY.c.action)
+    row = connection.execute(sa.select(*columns).order_by(ENTRY.c.id.desc()).limit(1)).one_or_none()
+    return (row.id, row.checksum, row.action) if row else (0, "", "")
 
 
 def moved(connection: sa.Connection) -> Move | None:
     """Where the chain goes on, if its newest entry says so."""
-    head, _ = newest(connection)
+    head, _, action = newest(connection)
+    if action != "move":
+        return None
     row = connection.execute(sa.select(MOVE).where(MOVE.c.id == head)).one_or_none()
     if row is None:
-        return None
+        raise Damaged(f"entry {head} of the log is a move, but where to is gone from the store")
     if row.checksum != content({"id": row.id, "model": row.model, "store": row.store}):
         raise Damaged(f"entry {head}, the move, is not what was written: its checksum differs")
     return Move(row.model, row.store)

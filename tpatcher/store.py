@@ -255,8 +255,8 @@ class Store:
         table: sa.Table = PATCH,
         lift: bool = False,
     ) -> int:
-        head, checksum = chain.newest(connection)
-        if not lift and (to := chain.moved(connection)):
+        head, checksum, last = chain.newest(connection)
+        if last == "move" and not lift and (to := chain.moved(connection)):
             raise Moved(
                 f"this store has moved: its fixes are in {to.model!r}, kept on in {to.store!r}"
             )
