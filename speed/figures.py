@@ -87,11 +87,15 @@ def editing(name: str, n: int = 12) -> list[Figure]:
     memory = nets.memory(model, 40_000 if classify else 160_000)
     examples = nets.mistakes(model, n)
     found = edits(model, TPatcher().fit(model, memory), examples)
-    book = literal.seconds(model, examples[1], memory)
     bars = (100.0, 2.0) if classify else (200.0, 3.0)
+    paper = {
+        f"the paper's procedure{how} ÷ our edit, {name}":
+            literal.seconds(model, examples[1], memory, frozen)
+        for how, frozen in (("", False), (" (its backward ends at the patch)", True))
+    }  # fmt: skip
     return [
-        at_least(f"the paper's procedure ÷ our edit, {name}", book / found.edit, bars[0],
-                 f"{book:.0f} s ÷ {found.edit:.3f} s"),
+        *(at_least(figure, book / found.edit, bars[0], f"{book:.0f} s ÷ {found.edit:.3f} s")
+          for figure, book in paper.items()),
         at_most(f"our edit ÷ one answer, {name}", found.edit / found.answer, bars[1], found.about),
     ]  # fmt: skip
 

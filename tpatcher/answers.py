@@ -38,12 +38,20 @@ def trace(
     model: Model, texts: Sequence[str], targets: Sequence[Sequence[int]], layer: int = -1
 ) -> Trace:
     """One teacher-forced pass over one batch."""
-    forced = model.task.force(texts, targets)
-    output, seen = model.probe(layer).run(forced)
+    return look(model, model.task.force(texts, targets), layer)[0]
+
+
+def look(model: Model, forced: Forced, layer: int) -> tuple[Trace, Tensor]:
+    """One pass through forced answers, and the logits there as greedy decoding sees them.
+
+    Both are without the last layer's patches, if that is the layer.
+    """
+    probe = model.probe(layer)
+    output, seen = probe.run(forced)
     logits = model.task.process(model.net, forced, model.task.logits(output, forced).float())
     two = logits.topk(2, dim=-1)
-    queries = seen[ffn.find(model.net, layer).first]
-    return Trace(
+    queries = seen[probe.names[0]]
+    found = Trace(
         queries=queries,
         states=model.tail.state(seen) if model.tail else queries.new_empty(len(queries), 0),
         tokens=forced.tokens,
@@ -51,6 +59,7 @@ def trace(
         best=two.indices[:, 0].cpu(),
         gap=(two.values[:, 0] - two.values[:, 1]).cpu(),
     )
+    return found, logits
 
 
 def traces(
@@ -118,7 +127,7 @@ class Positions:
         self.model, self.layer = model, layer
         self.forced: Forced = model.task.force([text], [target])
         self.place = ffn.find(model.net, layer)
-        self.seen = trace(model, [text], [target], layer)
+        self.seen, self.bare = look(model, self.forced, layer)
         self.worn = tuple(t.to(model.net.device) for t in rows(model.patches, layer))
         self.fast = layer == -1 and model.cached
         if not self.fast:
@@ -146,11 +155,13 @@ class Positions:
         return self.model.task.logits(net(**inputs), self.forced).float()
 
     def now(self) -> Tensor:
-        """Logits of the model as it is."""
+        """Logits of the model as it is, as greedy decoding sees them."""
+        if self.layer != -1 or not len(self.worn[0]):
+            return self.bare
         if self.fast:
-            return self.tail(self.states)
+            return self.process(self.tail(self.states))
         inputs = {k: v.to(self.model.net.device) for k, v in self.forced.inputs.items()}
-        return self.model.task.logits(self.model.net(**inputs), self.forced).float()
+        return self.process(self.model.task.logits(self.model.net(**inputs), self.forced).float())
 
     def repeated(self, text: str, target: Sequence[int], n: int) -> "Positions":
         """The same positions n times over in one batch, with dropout on: what training runs."""

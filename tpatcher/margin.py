@@ -45,6 +45,15 @@ class Crowd:
         free[:, list(self.hurt)] = False
         return torch.cat(rows, dim=1), ~free
 
+    def near(self, key: Tensor, i: int, width: int) -> Tensor:
+        """What is known without a pass over the memory, as indices: the hurt, and the few of
+        `more` that neuron i could hurt and that respond most."""
+        free = self.more_answers == self.target[i]
+        response = (self.more @ key.float()).masked_fill(free, -torch.inf)
+        best = response.topk(min(width, int((~free).sum()))).indices
+        hurt = torch.tensor(sorted(self.hurt), dtype=torch.long)
+        return torch.cat([hurt, len(self.memory) + best]).unique()
+
     def take(self, rows: Tensor) -> Tensor:
         """The queries at these indices."""
         n = len(self.memory)
@@ -67,12 +76,18 @@ class Key:
     could: Tensor  # (N + m,): which of it could be hurt
 
 
-def keys(positives: list[Tensor], crowd: Crowd, rounds: int = 2, width: int = 64) -> list[Key]:
+def keys(positives: list[Tensor], crowd: Crowd, rounds: int = 1, width: int = 128) -> list[Key]:
     """One key per neuron; positives[i] (p, d) are the mistake's query and its other views."""
     memory = crowd.memory
     white = [memory.whiten(p) for p in positives]  # each (p, d)
     directions = torch.stack([w.mean(0) for w in white])
-    candidates: list[Tensor] = [torch.empty(0, dtype=torch.long)] * len(white)
+    # the example's other positions are often the nearest of all: be clear of them from the start
+    begin = memory.key(directions)
+    candidates = [crowd.near(begin[i], i, width) for i in range(len(white))]
+    for i, w in enumerate(white):
+        if len(candidates[i]):
+            known = torch.cat([memory.whiten(crowd.take(candidates[i])), torch.zeros_like(w[:1])])
+            directions[i] = _apart(w, known)
     found: list[Key] = []
     for turn in range(PATIENCE):
         matrix = memory.key(directions)
@@ -97,10 +112,14 @@ def keys(positives: list[Tensor], crowd: Crowd, rounds: int = 2, width: int = 64
             near = torch.tensor(found[i].nearest, dtype=torch.long)
             candidates[i] = torch.cat([candidates[i], near]).unique()
             if len(candidates[i]):
-                crowded = memory.whiten(crowd.take(candidates[i]))
-                pairs = (w[:, None] - crowded[None]).flatten(0, 1)  # (p·c, d)
-                directions[i] = torch.from_numpy(widest(pairs.numpy()))
+                directions[i] = _apart(w, memory.whiten(crowd.take(candidates[i])))
     return found
+
+
+def _apart(positives: Tensor, crowded: Tensor) -> Tensor:
+    """The direction (d,) along which these positives are furthest from these others."""
+    pairs = (positives[:, None] - crowded[None]).flatten(0, 1)  # (p·c, d)
+    return torch.from_numpy(widest(pairs.numpy()))
 
 
 def widest(pairs: np.ndarray, tolerance: float = 1e-3) -> np.ndarray:

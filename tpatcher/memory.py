@@ -134,7 +134,8 @@ class Memory:
 
     def respond(self, keys: Tensor) -> Tensor:
         """The responses of every query to a few keys (n, d), as (n, N)."""
-        return torch.cat([keys.float() @ block.T for _, block in self.blocks()], dim=1)
+        few = keys.float().T  # on the right: twice as fast as (n, d) @ (d, N) for few keys
+        return torch.cat([block @ few for _, block in self.blocks()]).T
 
     def rows_of(self, texts: Sequence[str]) -> Tensor:
         """Which queries belong to these texts."""

@@ -16,6 +16,7 @@ from tpatcher.errors import Damaged, NotFixed
 from tpatcher.example import Example
 from tpatcher.models import Model
 from tpatcher.patch import Neurons, Patch, from_bytes
+from tpatcher.peak import watch
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Step:
     error: str | None = None
     # right now, and right to begin with (for "edits": made so far); only every so many steps
     retained: dict[str, tuple[int, int]] = field(default_factory=dict)
+    megabytes: float | None = None  # that the edit took at its peak, where that is counted
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def run(
             yield _kept(
                 log, held, model, past, paths, measure=every is not None and len(done) % every == 0
             )
-        began = perf_counter()
+        peak, began = watch(model.net.device), perf_counter()
         found, error = None, None
         try:
             shown = example.rephrasings[:given]
@@ -107,7 +109,7 @@ def run(
             model.push(found)
         except NotFixed as reason:
             error = str(reason)
-        seconds = perf_counter() - began
+        seconds, taken = perf_counter() - began, peak()
         if log is not None and found is not None:
             log.save(index, found)
         past.add(example, found)
@@ -119,6 +121,7 @@ def run(
             fixed=model.correct([example])[0], rephrasings=model.correct(asked), neurons=added,
             growth=100 * neurons * _per_neuron(found) / size, seconds=round(seconds, 4),
             patch=found.id if found else None, error=error,
+            megabytes=None if taken is None else round(taken / 1e6, 1),
         )  # fmt: skip
         done.append(held)
     if held is not None:

@@ -119,8 +119,10 @@ def train(
             loss = loss + s.m * memory_loss(response, own.mean(0), beta, gamma, s)
         if l_more is not None:
             loss = loss + s.m * l_more(keys, bias, base * scale)
-        adam.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        # of these alone: backward() would also work out, and leave behind, those of the model
+        slopes = torch.autograd.grad(loss, parameters, allow_unused=True)
+        for one, slope in zip(parameters, slopes, strict=True):
+            one.grad = slope
         torch.nn.utils.clip_grad_norm_(parameters, s.clip)
         adam.step()
         if step >= s.first_check and step % s.check_every == 0:

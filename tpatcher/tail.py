@@ -29,7 +29,7 @@ class Probe:
 
     def __init__(self, net: PreTrainedModel, names: list[str]) -> None:
         self.net: PreTrainedModel = ffn.twin(net)  # type: ignore[assignment]
-        self.local = threading.local()
+        self.names, self.local = names, threading.local()
         for name in names:
             module = self.net.get_submodule(name)
             module.register_forward_pre_hook(self._remember(name), with_kwargs=True)

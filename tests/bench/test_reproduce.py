@@ -11,7 +11,7 @@ from tests.test_cli import tpatcher
 from tpatcher.bench import estimate, reproduce
 from tpatcher.bench.reproduce import tasks_of, works
 from tpatcher.bench.scale import FULL, SMALL
-from tpatcher.bench.tables import TABLES, plan
+from tpatcher.bench.tables import TABLES, USUAL, plan
 from tpatcher.errors import BadInput
 
 
@@ -23,6 +23,16 @@ def test_dry_run_lists_the_jobs_and_runs_none(tmp_path: Path) -> None:
     assert "left on one core" in out.output
     assert "4,000 memory examples" in out.output
     assert not (tmp_path / "out").exists()
+
+
+def test_rows_can_be_left_out(tmp_path: Path) -> None:
+    words = ["reproduce", "table1", "--dry-run", "--out", tmp_path / "out"]
+    out = tpatcher(*words, "--skip", "mend", "--skip", "ft-all")
+    assert out.exit_code == 0, out.output
+    assert "mend" not in out.output and "ft-all." not in out.output
+    assert "builtin-qa.ft-all-kl.1of2" in out.output
+    wrong = tpatcher(*words, "--skip", "ft")
+    assert "Unknown row 'ft'" in str(wrong.exception)
 
 
 def test_both_tasks_end_to_end_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +97,7 @@ def test_rows_that_are_the_same_job_are_run_once() -> None:
     tasks = tasks_of(["builtin"], [], [])
     planned = plan(TABLES, tasks, SMALL)
     table1, frontier = planned["table1"][tasks[1]], planned["frontier"][tasks[1]]
-    assert frontier["crossing:0.5"] == table1["t-patcher-fast"][:1]
+    assert frontier[f"crossing:{USUAL}"] == table1["t-patcher-fast"][:1]
     assert frontier["beta:-3.0"] == planned["figure6"][tasks[1]]["layer:-1"]
     assert planned["figure6"][tasks[1]]["memory:4000"] == table1["t-patcher"][:1]
     keys = [w.key for w in works(planned)]

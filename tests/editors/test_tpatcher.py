@@ -9,6 +9,7 @@ import tpatcher as tp
 from tests import zoo
 from tests.test_rules import TEXTS, fresh
 from tpatcher import solver
+from tpatcher.editors import fast
 from tpatcher.errors import AlreadyRight, BadInput, Conflict, NoMemory, NotFixed
 from tpatcher.patch import Neurons
 
@@ -99,6 +100,23 @@ def test_nothing_in_memory_changes_and_past_fixes_hold(name: str) -> None:
         assert min(report["response"]) > 0
         assert model.correct(done) == [True] * len(done)
         assert model.answer(TEXTS) == said
+
+
+def test_what_would_change_other_answers_whatever_is_done_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = fresh("bert")
+    editor = tp.TPatcher().fit(model, TEXTS)
+    monkeypatch.setattr(fast, "_certificate", lambda *_: ({3, 5}, {}))
+    with pytest.raises(NotFixed, match="2 answers of the memory"):
+        editor.edit(model, wrong(model, "who wrote hamlet ?"))
+
+
+def test_training_leaves_no_gradient_behind() -> None:
+    model = fresh("bart")
+    editor = tp.TPatcher(preset="paper", schedule=solver.Schedule(steps=3)).fit(model, TEXTS)
+    editor.edit(model, tp.Example("what is the river of rome ?", "lima"))
+    assert all(p.grad is None for p in model.net.parameters())
 
 
 def test_given_rephrasings_are_fixed_too() -> None:

@@ -46,6 +46,7 @@ class Job:
     memory: int = 40_000
     every: int | None = None
     given: int = 0
+    longer: int = 0  # so many examples of D_test go into the edit set
     seed: int = 0
     skip_bad: bool = False
 
@@ -72,7 +73,7 @@ class Job:
         else:
             return None
         shared = replace(self, fields=mine, folders=0, folder=0, edits=None, most=None, test=None,
-                         every=None, given=0)  # fmt: skip
+                         every=None, given=0, longer=0)  # fmt: skip
         said = json.dumps(shared.to_json(), sort_keys=True) + contents(self.data)
         return f"fit.{self.data}.{self.editor}-{digest(said)[:10]}"
 
@@ -82,7 +83,7 @@ class Job:
         if self.fields:
             words.append(f"--knobs '{json.dumps(self.fields)}'")
         for name in ("path", "without", "folders", "folder", "edits", "most", "tr", "test",
-                     "memory", "every", "given", "seed"):  # fmt: skip
+                     "memory", "every", "given", "longer", "seed"):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value != getattr(Job, name, None):
                 words.append(f"--{name} {value}")
@@ -119,19 +120,20 @@ class Ground:
 
 @lru_cache(maxsize=2)
 def _ground(
-    model: str, data: str, path: Path | None, without: Path | None, sizes: tuple[int, int, int],
-    seed: int, skip_bad: bool, device: str | None,
+    model: str, data: str, path: Path | None, without: Path | None,
+    sizes: tuple[int, int, int, int], seed: int, skip_bad: bool, device: str | None,
 ) -> Ground:  # fmt: skip
     base = load(model, device=device)
     options: dict[str, Any] = {"without": without} if without else {}
     if skip_bad:
         options["skip_bad"] = True
     split = dataset(data, path, **options)
-    tr, tested, memory = sizes
+    tr, tested, memory, longer = sizes
     d_tr, kept = split.retained(tr=tr, memory=memory, seed=seed)
     test = list(split.test)
     Random(seed).shuffle(test)
-    retain = {"train": Paths(base, d_tr), "test": Paths(base, test[:tested])}
+    split = replace(split, edit=[*split.edit, *test[:longer]], test=test[longer:])
+    retain = {"train": Paths(base, d_tr), "test": Paths(base, split.test[:tested])}
     return Ground(base, split, kept, retain)
 
 
@@ -140,8 +142,10 @@ def ground(job: Job, device: str | None = None) -> Ground:
     if job.editor not in EDITORS:
         raise BadInput(f"Unknown editor {job.editor!r}. Available: {', '.join(EDITORS)}")
     tested = job.tr if job.test is None else job.test
-    return _ground(job.model, job.data, job.path, job.without, (job.tr, tested, job.memory),
-                   job.seed, job.skip_bad, device)  # fmt: skip
+    sizes = (job.tr, tested, job.memory, job.longer)
+    return _ground(
+        job.model, job.data, job.path, job.without, sizes, job.seed, job.skip_bad, device
+    )
 
 
 def until(model: Model, stream: Sequence[Example], mistakes: int) -> list[Example]:

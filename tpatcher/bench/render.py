@@ -9,7 +9,8 @@ from rich.table import Table
 from tpatcher.bench.sheets import Sheet, shown
 from tpatcher.bench.tables import TABLES
 
-HEADS = {"seconds": "s per edit", "kilobytes": "kB per edit", "growth": "growth in %"}
+HEADS = {"seconds": "s per edit", "megabytes": "MB while editing", "kilobytes": "kB per edit",
+         "growth": "growth in %"}  # fmt: skip
 
 
 def head(column: str) -> str:

@@ -1,6 +1,6 @@
 """Every table and figure of the paper, from one command."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -72,9 +72,10 @@ def reproduce(
     on: str = "here",
     workers: int | None = None,
     dry_run: bool = False,
+    skip: Collection[str] = (),
 ) -> bool:
     """Run what is missing, show and write the tables and the report; whether all of it is there."""
-    planned = plan(names, tasks, scale)
+    planned = plan(names, tasks, scale, skip)
     todo = works(planned)
     seconds = {w.key: estimate.seconds(w) for w in todo}
     console.print(f"Scale [bold]{scale.name}[/]: {scale.about}.\n", highlight=False)

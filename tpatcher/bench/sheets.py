@@ -12,8 +12,8 @@ from tpatcher.bench import published
 from tpatcher.bench.job import SCORES, Job
 from tpatcher.bench.tables import TABLES, Task, label
 
-DIGITS = {"E": 0, "N": 0, "kilobytes": 1, "seconds": 2, "growth": 3, "Edit": 2, "Past-edit": 2,
-          "Random": 2}  # fmt: skip
+DIGITS = {"E": 0, "N": 0, "kilobytes": 1, "megabytes": 0, "seconds": 2, "growth": 3, "Edit": 2,
+          "Past-edit": 2, "Random": 2}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,9 @@ class Line:
         found["growth"] = _spread([s["growth"] for s in scores])
         found["N"] = _spread([s["N"] for s in scores])
         found["kilobytes"] = _spread([r.said["bytes_per_edit"] / 1000 for r in self.results])
+        peaks = [step.megabytes for r in self.results for step in r.steps]
+        if known := [p for p in peaks if p is not None]:
+            found["megabytes"] = (max(known), 0.0)
         active = self.results[0].said.get("activations") or {}
         found |= {k: tuple(v) for k, v in active.items() if k != "heat"}
         return found

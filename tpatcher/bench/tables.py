@@ -1,6 +1,6 @@
 """Each table and figure of the paper as a list of jobs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from tpatcher.bench.job import Job
 from tpatcher.bench.scale import Scale, trained
+from tpatcher.editors.fast import Settings
 from tpatcher.errors import BadInput
 from tpatcher.models import load
 
@@ -19,7 +20,8 @@ WHOLE: Stream = "the whole edit set"
 FT = ("ft-last", "ft-all", "ft-last-kl", "ft-all-kl")
 OURS = ("t-patcher", "t-patcher-fast")
 ABLATIONS = ("without-lm", "kl-patch", "without-lm2")
-CROSSINGS = (0.2, 0.35, 0.5, 0.65, 0.8)
+USUAL = Settings().crossing
+CROSSINGS = (0.2, 0.35, USUAL, 0.65, 0.8)
 BETAS = (-1.0, -3.0, -5.0)
 
 LABELS = {
@@ -112,10 +114,11 @@ TABLES = {
         ("ke", "mend", "ft-all-kl", *OURS), FIRST, shows=(),
     ),
     "costs": Table(
-        "Seconds per edit, and what an edit leaves behind", ALL_EDITORS,
-        shows=("seconds", "kilobytes", "growth"),
+        "What an edit takes, and what it leaves behind", ALL_EDITORS,
+        shows=("seconds", "megabytes", "kilobytes", "growth"),
         about="The paper's seconds are on a V100 with 40,000 memories (with 10,000: 4.7 and 12.4); "
-        "its growth is that of the whole edit set. Kilobytes are those of a patch.",
+        "its growth is that of the whole edit set. Megabytes are the most that any edit took "
+        "beyond what was held before it, kilobytes those of a patch.",
     ),
     "frontier": Table(
         "Beyond the paper: generality against retention", (), FIRST, shows=("GR", "TestR"),
@@ -131,6 +134,13 @@ def asked(names: Sequence[str]) -> list[str]:
     if unknown:
         raise BadInput(f"Unknown table {unknown[0]!r}. Available: {', '.join(TABLES)}, all")
     return list(TABLES) if not names or "all" in names else [n for n in TABLES if n in names]
+
+
+def skipped(names: Sequence[str]) -> list[str]:
+    """Rows to leave out, if they are some."""
+    if unknown := [n for n in names if n not in LABELS]:
+        raise BadInput(f"Unknown row {unknown[0]!r}. Available: {', '.join(LABELS)}")
+    return list(names)
 
 
 def rows(name: str, task: Task, scale: Scale) -> list[str]:
@@ -177,9 +187,9 @@ def patcher(kind: str, value: str) -> dict[str, Any]:
     """T-Patcher's fields; what is the default is left out, so that it is the plain row's job."""
     paper: dict[str, Any] = {"preset": "paper"}
     match kind, value:
-        case ("t-patcher-fast", _) | ("crossing", "0.5"):
+        case "t-patcher-fast", _:
             return {"preset": "fast"}
-        case "crossing", f:
+        case "crossing", f if float(f) != USUAL:
             return {"preset": "fast", "settings": {"crossing": float(f)}}
         case "without-lm", _:
             return paper | {"schedule": {"use_lm1": False, "use_lm2": False}}
@@ -193,7 +203,7 @@ def patcher(kind: str, value: str) -> dict[str, Any]:
             return paper | {"layer": int(layer)}
         case "beta", beta if beta != "-3.0":
             return paper | {"schedule": {"beta": float(beta)}}
-    return paper
+    return {"preset": "fast"} if kind == "crossing" else paper
 
 
 def label(row: str) -> str:
@@ -207,7 +217,9 @@ def label(row: str) -> str:
 Plan = dict[str, dict[Task, dict[str, list[Job]]]]
 
 
-def plan(names: Iterable[str], tasks: Sequence[Task], scale: Scale) -> Plan:
+def plan(
+    names: Iterable[str], tasks: Sequence[Task], scale: Scale, skip: Collection[str] = ()
+) -> Plan:
     """Table → task → row → jobs. The same job may stand in several tables."""
     out: Plan = {}
     for name in names:
@@ -215,7 +227,12 @@ def plan(names: Iterable[str], tasks: Sequence[Task], scale: Scale) -> Plan:
         # a figure that the paper has for one task only is made of the other if that is alone
         on = [t for t in tasks if t.kind in table.tasks] or list(tasks)
         out[name] = {
-            t: {row: jobs(row, t, scale, table.stream) for row in rows(name, t, scale)} for t in on
+            t: {
+                row: jobs(row, t, scale, table.stream)
+                for row in rows(name, t, scale)
+                if row not in skip
+            }
+            for t in on
         }
     return out
 

@@ -51,6 +51,9 @@ def sme(
         int | None, typer.Option(help="Measure retention every so many edits.")
     ] = None,
     given: Annotated[int, typer.Option(help="Rephrasings shown to the editor.")] = 0,
+    longer: Annotated[
+        int, typer.Option(help="A longer stream: so many examples of D_test as well.", min=0)
+    ] = 0,
     seed: int = 0,
     skip_bad: Annotated[bool, typer.Option(help="Count bad lines instead of stopping.")] = False,
     device: Device = None,
@@ -62,7 +65,7 @@ def sme(
     fields = json.loads(knobs) | ({"preset": preset} if preset else {})
     job = Job(
         model, data, editor, fields, path, without, folders, folder or 0, edits, most, tr, test,
-        memory, every, given, seed, skip_bad,
+        memory, every, given, longer, seed, skip_bad,
     )  # fmt: skip
     logging_off()
     console.print_json(json.dumps(run(job, out, console, device, only=folder)))
@@ -92,6 +95,9 @@ def reproduce(
     rate: Annotated[
         float | None, typer.Option(help="Fine-tuning's learning rate, if not the scale's.")
     ] = None,
+    skip: Annotated[
+        list[str] | None, typer.Option(help="A row to leave out, as ke or kl-patch; repeatable.")
+    ] = None,
     out: Annotated[
         Path, typer.Option(help="Where jobs, tables and the report go; complete jobs are kept.")
     ] = Path("reproduction"),
@@ -107,14 +113,15 @@ def reproduce(
     from tpatcher.bench.reproduce import reproduce as run
     from tpatcher.bench.reproduce import tasks_of
     from tpatcher.bench.scale import SCALES
-    from tpatcher.bench.tables import asked
+    from tpatcher.bench.tables import asked, skipped
 
     logging_off()
     size = SCALES[scale].bounded(edits)
     size = size if rate is None else replace(size, learning_rate=rate)
     tasks = tasks_of(data or ["builtin"], model or [], path or [], without)
     command = shlex.join(["tpatcher", *sys.argv[1:]])
-    if not run(console, asked(what or []), tasks, size, out, command, on, workers, dry_run):
+    names, left_out = asked(what or []), skipped(skip or [])
+    if not run(console, names, tasks, size, out, command, on, workers, dry_run, left_out):
         raise typer.Exit(1)
 
 

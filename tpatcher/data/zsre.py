@@ -1,6 +1,5 @@
 """zsRE, closed-book question answering (Levy et al. 2017; rephrasings by De Cao et al. 2021)."""
 
-import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -30,20 +29,19 @@ def zsre(
     folder: Path | str,
     *,
     without: Path | str | Iterable[str] = (),
-    size: int = 4_000,
     seed: int = 0,
     skip_bad: bool = False,
 ) -> Split:
     """The zsRE of a folder that holds the KILT files, MEND's, or the partial ones.
 
     KILT's and MEND's are split as in the paper. The partial ones have edits of their own; their
-    D_test is a sample of `size` questions of the same kind. Questions in `without` (texts, or a
-    file of them) are not tested: give it what the model was trained on beyond the training file.
+    D_test are other questions of the same kind. Questions in `without` (texts, or a file of
+    them) are not tested: give it what the model was trained on beyond the training file.
     """
     train, second, *more = locate(folder, KILT, MEND, HALF)
     if not more:
         return zsre_files(train, [second], without=without, seed=seed, skip_bad=skip_bad)
-    return zsre_files(train, more, second, without=without, size=size, seed=seed, skip_bad=skip_bad)
+    return zsre_files(train, more, second, without=without, seed=seed, skip_bad=skip_bad)
 
 
 def zsre_files(
@@ -52,7 +50,6 @@ def zsre_files(
     edit: Path | str | None = None,
     *,
     without: Path | str | Iterable[str] = (),
-    size: int | None = None,
     seed: int = 0,
     skip_bad: bool = False,
 ) -> Split:
@@ -70,8 +67,6 @@ def zsre_files(
         held = list({example.text: example for example in held}.values())
     if seen:  # a question seen in other words is no test either
         held = [e for e in held if seen.isdisjoint((e.text, *e.rephrasings))]
-    if size is not None and size < len(held):
-        held = random.Random(seed).sample(held, size)
     return Split(train=rows, edit=edits, test=held, val=val)
 
 

@@ -22,17 +22,19 @@ from tpatcher.solver import thresholds
 from tpatcher.tail import Tail
 from tpatcher.value import values
 
+ROUNDS = 16  # times that keys are solved again, further from what they would change
+
 
 @dataclass(frozen=True)
 class Settings:
     """The knobs of the fast preset."""
 
-    crossing: float = 0.5  # f: where between memory and mistake the neuron begins to fire
+    crossing: float = 0.47  # f: where between memory and mistake the neuron begins to fire
     # GeLU and SiLU dip below 0 before they rise, which pushes away from the target. A steeper
     # neuron with a smaller value dips as much less, over as much less of the query space.
     steepness: float = 16.0
-    rounds: int = 2  # times that the dual is solved, each with one more pass over the memory
-    width: int = 64  # top responders that each pass adds to the dual
+    rounds: int = 1  # times that the dual is solved, each with one more pass over the memory
+    width: int = 128  # top responders that each pass adds to the dual
     # a rephrasing activates the neuron less than the mistake did: the target wins at all of these
     # activation levels, times the steepness
     levels: tuple[float, ...] = (0.5, 2.0, 10.0)
@@ -47,7 +49,7 @@ def solve(mistake: Mistake, memory: Memory, past: Past, settings: Settings) -> N
     hurt: frozenset[int] = frozenset()
     beta = settings.steepness * thresholds(mistake.at.place.act)[0]
     given: tuple[Tensor, Tensor] | None = None
-    for _ in range(8):
+    for _ in range(ROUNDS):
         keys, bias, felt = _keys(mistake, memory, past, settings, hurt, beta)
         given = given or _values(mistake, keys, bias, settings)
         patch = (keys, bias, given[0])
@@ -57,7 +59,11 @@ def solve(mistake: Mistake, memory: Memory, past: Past, settings: Settings) -> N
         if not flipped - hurt:  # even what is left of Act at β moves them: further down then
             beta = 1.5 * beta
         hurt |= flipped
-    assert given is not None
+    else:
+        raise NotFixed(
+            f"{mistake.example.text!r} cannot be fixed alone: {len(flipped)} answers of the memory "
+            f"or of past fixes would change with it, however far the key stays from them"
+        )
     own = (mistake.queries[mistake.wrong].cpu() * keys).sum(-1) + bias
     report |= {
         "response": [round(float(r), 3) for r in own],
@@ -190,13 +196,13 @@ def _certificate(
     mistake: Mistake,
     memory: Memory,
     past: Past,
-    crowd: Felt,
+    everyone: Felt,
     patch: tuple[Tensor, Tensor, Tensor],
 ) -> tuple[set[int], dict[str, Any]]:
     """What the patch does to memory and past fixes: rows whose answer changes, and the report."""
-    response, n = crowd.response, len(memory)
+    response, n = everyone.response, len(memory)
     flat, _ = thresholds(mistake.at.place.act)  # the paper's β
-    inside = torch.where(crowd.could, response, -torch.inf)
+    inside = torch.where(everyone.could, response, -torch.inf)
     report: dict[str, Any] = {
         "largest response of memory": _largest(inside[:, :n]),
         "largest response of past fixes": _largest(inside[:, n : n + len(past.ids)]),
@@ -211,7 +217,7 @@ def _certificate(
     flipped: set[int] = set()
     if memory.states is not None and memory.answers is not None and memory.gap is not None:
         look = felt[:n].nonzero()[:, 0]
-        look = look[~torch.isin(look, crowd.skip)]
+        look = look[~torch.isin(look, everyone.skip)]
         moved = _moved(mistake, memory.queries[look].float(), memory.states[look].float(),
                        memory.answers[look], memory.gap[look], patch)  # fmt: skip
         flipped = set(look[moved].tolist())

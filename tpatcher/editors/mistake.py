@@ -32,7 +32,7 @@ class Mistake:
         """Look at an example; `NotFixed` if the generation config forbids its answer."""
         target = model.task.target(example.text, example.answer)
         at = Positions(model, example.text, target, layer)
-        logits = at.process(at.now())
+        logits = at.now()
         mistake = cls(model, example, layer, target, at, logits)
         chosen = logits.gather(1, mistake.tokens[:, None])[:, 0]
         if chosen.isneginf().any():
