@@ -56,6 +56,17 @@ def test_a_key_keeps_away_from_everything_that_could_be_hurt() -> None:
     assert gap(key.key) > gap(plain)
 
 
+def test_a_mistake_that_has_a_double_gets_no_gap() -> None:
+    torch.manual_seed(3)
+    queries, mistake = torch.randn(200, 8), torch.randn(1, 8) * 3
+    for double in (torch.cat([mistake, torch.randn(2, 8)]), mistake):
+        memory = tp.Memory.from_queries(queries, torch.zeros(200, dtype=torch.long))
+        (key,) = margin.keys([mistake], crowd(memory, 1, double))
+        assert key.key.isfinite().all()
+        assert abs(key.own - key.top) < 1e-5 * (1 + abs(key.own)) or key.own < key.top
+        assert 200 in key.nearest
+
+
 def test_what_already_gives_the_target_may_fire() -> None:
     torch.manual_seed(2)
     queries = torch.randn(500, 8)

@@ -119,7 +119,8 @@ def keys(positives: list[Tensor], crowd: Crowd, rounds: int = 1, width: int = 12
 def _apart(positives: Tensor, crowded: Tensor) -> Tensor:
     """The direction (d,) along which these positives are furthest from these others."""
     pairs = (positives[:, None] - crowded[None]).flatten(0, 1)  # (p·c, d)
-    return torch.from_numpy(widest(pairs.numpy()))
+    pairs = pairs[pairs.norm(dim=-1) > 1e-9 * positives.norm()]  # from its double none can be apart
+    return torch.from_numpy(widest(pairs.numpy())) if len(pairs) else positives.mean(0)
 
 
 def widest(pairs: np.ndarray, tolerance: float = 1e-3) -> np.ndarray:

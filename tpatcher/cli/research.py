@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -95,6 +95,12 @@ def reproduce(
     rate: Annotated[
         float | None, typer.Option(help="Fine-tuning's learning rate, if not the scale's.")
     ] = None,
+    tr: Annotated[
+        int | None, typer.Option(help="Examples of D_tr and of D_test, if not the scale's.")
+    ] = None,
+    memory: Annotated[
+        int | None, typer.Option(help="Memory examples, if not as many as the scale's.")
+    ] = None,
     skip: Annotated[
         list[str] | None, typer.Option(help="A row to leave out, as ke or kl-patch; repeatable.")
     ] = None,
@@ -116,8 +122,9 @@ def reproduce(
     from tpatcher.bench.tables import asked, skipped
 
     logging_off()
-    size = SCALES[scale].bounded(edits)
-    size = size if rate is None else replace(size, learning_rate=rate)
+    chosen: dict[str, Any] = {"learning_rate": rate, "tr": tr, "test": tr, "memory": memory}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    size = replace(SCALES[scale].bounded(edits), **given)
     tasks = tasks_of(data or ["builtin"], model or [], path or [], without)
     command = shlex.join(["tpatcher", *sys.argv[1:]])
     names, left_out = asked(what or []), skipped(skip or [])
