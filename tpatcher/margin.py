@@ -76,7 +76,7 @@ class Key:
     could: Tensor  # (N + m,): which of it could be hurt
 
 
-def keys(positives: list[Tensor], crowd: Crowd, rounds: int = 1, width: int = 128) -> list[Key]:
+def keys(positives: list[Tensor], crowd: Crowd, rounds: int = 2, width: int = 128) -> list[Key]:
     """One key per neuron; positives[i] (p, d) are the mistake's query and its other views."""
     memory = crowd.memory
     white = [memory.whiten(p) for p in positives]  # each (p, d)

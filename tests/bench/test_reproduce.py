@@ -11,7 +11,7 @@ from tests.test_cli import tpatcher
 from tpatcher.bench import estimate, reproduce
 from tpatcher.bench.reproduce import tasks_of, works
 from tpatcher.bench.scale import FULL, SMALL
-from tpatcher.bench.tables import TABLES, USUAL, plan
+from tpatcher.bench.tables import TABLES, plan
 from tpatcher.errors import BadInput
 
 
@@ -46,9 +46,9 @@ def test_both_tasks_end_to_end_and_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert first.exit_code == 0, (first.output, first.exception)
     assert "Beyond the paper" in first.output
     assert "· The fast preset is not behind" in first.output
-    assert (out / "tables" / "frontier.csv").read_text().count("\n") == 1 + 2 * 5 * 2
+    assert (out / "tables" / "frontier.csv").read_text().count("\n") == 1 + 2 * 6 * 2
     made = {p: p.stat().st_mtime_ns for p in out.glob("jobs/*/scores.json")}
-    assert len(made) == 2 * 5
+    assert len(made) == 2 * 6
     assert tpatcher(*words).exit_code == 0
     assert {p: p.stat().st_mtime_ns for p in out.glob("jobs/*/scores.json")} == made
 
@@ -97,7 +97,7 @@ def test_rows_that_are_the_same_job_are_run_once() -> None:
     tasks = tasks_of(["builtin"], [], [])
     planned = plan(TABLES, tasks, SMALL)
     table1, frontier = planned["table1"][tasks[1]], planned["frontier"][tasks[1]]
-    assert frontier[f"crossing:{USUAL}"] == table1["t-patcher-fast"][:1]
+    assert frontier["t-patcher-fast"] == table1["t-patcher-fast"][:1]
     assert frontier["beta:-3.0"] == planned["figure6"][tasks[1]]["layer:-1"]
     assert planned["figure6"][tasks[1]]["memory:4000"] == table1["t-patcher"][:1]
     keys = [w.key for w in works(planned)]

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from tpatcher.bench.job import Job
 from tpatcher.bench.scale import Scale, trained
-from tpatcher.editors.fast import Settings
 from tpatcher.errors import BadInput
 from tpatcher.models import load
 
@@ -20,8 +19,7 @@ WHOLE: Stream = "the whole edit set"
 FT = ("ft-last", "ft-all", "ft-last-kl", "ft-all-kl")
 OURS = ("t-patcher", "t-patcher-fast")
 ABLATIONS = ("without-lm", "kl-patch", "without-lm2")
-USUAL = Settings().crossing
-CROSSINGS = (0.2, 0.35, USUAL, 0.65, 0.8)
+CROSSINGS = (0.2, 0.35, 0.5, 0.65, 0.8)
 BETAS = (-1.0, -3.0, -5.0)
 
 LABELS = {
@@ -149,7 +147,8 @@ def rows(name: str, task: Task, scale: Scale) -> list[str]:
         layers = [f"layer:{i - depth(task.model)}" for i in range(depth(task.model))]
         return [*layers, *(f"memory:{n}" for n in scale.memories)]
     if name == "frontier":
-        return [*(f"crossing:{f}" for f in CROSSINGS), *(f"beta:{b}" for b in BETAS)]
+        swept = [*(f"crossing:{f}" for f in CROSSINGS), *(f"beta:{b}" for b in BETAS)]
+        return ["t-patcher-fast", *swept]
     return list(TABLES[name].rows)
 
 
@@ -189,7 +188,7 @@ def patcher(kind: str, value: str) -> dict[str, Any]:
     match kind, value:
         case "t-patcher-fast", _:
             return {"preset": "fast"}
-        case "crossing", f if float(f) != USUAL:
+        case "crossing", f:
             return {"preset": "fast", "settings": {"crossing": float(f)}}
         case "without-lm", _:
             return paper | {"schedule": {"use_lm1": False, "use_lm2": False}}
@@ -203,7 +202,7 @@ def patcher(kind: str, value: str) -> dict[str, Any]:
             return paper | {"layer": int(layer)}
         case "beta", beta if beta != "-3.0":
             return paper | {"schedule": {"beta": float(beta)}}
-    return {"preset": "fast"} if kind == "crossing" else paper
+    return paper
 
 
 def label(row: str) -> str:

@@ -25,15 +25,21 @@ from tpatcher.value import values
 ROUNDS = 16  # times that keys are solved again, further from what they would change
 
 
+# The text of an answer is right only if every neuron of it fires, and other questions are further
+# away than other claims: with f = 0.35 zsRE has 0.10 more GR than with 0.47, at the same TestR.
+LABELS, TOKENS = 0.5, 0.35
+
+
 @dataclass(frozen=True)
 class Settings:
     """The knobs of the fast preset."""
 
-    crossing: float = 0.47  # f: where between memory and mistake the neuron begins to fire
+    # f: where between memory and mistake the neuron begins to fire; None: LABELS or TOKENS
+    crossing: float | None = None
     # GeLU and SiLU dip below 0 before they rise, which pushes away from the target. A steeper
     # neuron with a smaller value dips as much less, over as much less of the query space.
     steepness: float = 16.0
-    rounds: int = 1  # times that the dual is solved, each with one more pass over the memory
+    rounds: int = 2  # times that the dual is solved, each with one more pass over the memory
     width: int = 128  # top responders that each pass adds to the dual
     # a rephrasing activates the neuron less than the mistake did: the target wins at all of these
     # activation levels, times the steepness
@@ -96,6 +102,8 @@ def _keys(
         more_answers=torch.cat([past.tokens, tokens]),
         hurt=hurt,
     )
+    usual = LABELS if mistake.model.task.name == "classify" else TOKENS
+    f = usual if s.crossing is None else s.crossing
     keys, bias, response, could = [], [], [], []
     for one in margin.keys(_positives(mistake), crowd, s.rounds, s.width):
         gap = one.own - one.top
@@ -103,10 +111,8 @@ def _keys(
             raise NotFixed(_crowded(mistake, crowd, one))
         if one.top == -math.inf:  # nothing could be hurt: any half-space will do
             gap = max(1.0, abs(one.own))
-        cross = one.own - (1 - s.crossing) * gap
-        scale = (
-            -beta / (s.crossing * gap) if beta else s.steepness * s.own_level / (one.own - cross)
-        )
+        cross = one.own - (1 - f) * gap
+        scale = -beta / (f * gap) if beta else s.steepness * s.own_level / (one.own - cross)
         keys.append(one.key * scale)
         bias.append(-cross * scale)
         response.append((one.response - cross) * scale)
