@@ -115,8 +115,8 @@ TABLES = {
         "What an edit takes, and what it leaves behind", ALL_EDITORS,
         shows=("seconds", "megabytes", "kilobytes", "growth"),
         about="The paper's seconds are on a V100 with 40,000 memories (with 10,000: 4.7 and 12.4); "
-        "its growth is that of the whole edit set. Megabytes are the most that any edit took "
-        "beyond what was held before it, kilobytes those of a patch.",
+        "its growth is that of the whole edit set. Megabytes: by how much the process grew during "
+        "an edit at most; what earlier ones freed is used again. Kilobytes are those of a patch.",
     ),
     "frontier": Table(
         "Beyond the paper: generality against retention", (), FIRST, shows=("GR", "TestR"),
