@@ -1,6 +1,5 @@
 """Every figure of docs/speed.md: a ratio of two things measured side by side in one run."""
 
-import resource
 import statistics
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from tpatcher.editors import TPatcher
 from tpatcher.example import Example
 from tpatcher.models import Model
 from tpatcher.patch import Neurons
+from tpatcher.peak import watch
 
 
 @dataclass(frozen=True)
@@ -175,8 +175,7 @@ def alone(n: int) -> None:
     model = nets.classifier()
     examples = nets.mistakes(model, 6)
     nets.queries(model, 64)  # what is needed to make them is no part of it
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = watch(model.net.device)  # ru_maxrss would begin with that of the parent process
     memory = nets.memory(model, n)
     found = edits(model, TPatcher().fit(model, memory), examples)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(found.edit, peak - before, memory.queries.nbytes)
+    print(found.edit, peak(), memory.queries.nbytes)

@@ -134,7 +134,7 @@ class Memory:
 
     def respond(self, keys: Tensor) -> Tensor:
         """The responses of every query to a few keys (n, d), as (n, N)."""
-        few = keys.float().T  # on the right: twice as fast as (n, d) @ (d, N) for few keys
+        few = keys.float().contiguous().T  # this way round few keys take a third of the time
         return torch.cat([block @ few for _, block in self.blocks()]).T
 
     def rows_of(self, texts: Sequence[str]) -> Tensor:
