@@ -19,7 +19,7 @@ def margin_of(direction: np.ndarray, pairs: np.ndarray) -> float:
 def test_no_other_direction_has_a_larger_margin(n: int, d: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
     pairs = draw.normal(size=(n, d)) + 2.5 * draw.normal(size=d)
-    found = margin.widest(pairs)
+    found = margin.widest(torch.from_numpy(pairs)).numpy()
     best = margin_of(found, pairs)
     if best <= 1e-3:  # 0 is inside the hull: there is no half-space
         return

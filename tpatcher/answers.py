@@ -5,6 +5,7 @@ from copy import copy
 from dataclasses import dataclass, fields
 
 import torch
+from rich.progress import track
 from torch import Tensor
 
 from tpatcher import ffn
@@ -85,6 +86,20 @@ def traces(
                 [t] for t in seen.tokens[seen.owner.diff(prepend=torch.tensor([-1])) > 0].tolist()
             ]
         yield part, own, seen
+
+
+def own(model: Model, examples: Sequence[Example], batch: int, progress: bool = False) -> Trace:
+    """The paths of the model's own answers, example after example."""
+    parts = []
+    for part, _, seen in track(
+        traces(model, [e.text for e in examples], batch=batch), "answering before any edit",
+        total=-(-len(examples) // batch), transient=True, disable=not progress,
+    ):  # fmt: skip
+        seen.owner = torch.tensor(part)[seen.owner]
+        parts.append(seen)
+    seen = Trace.join(parts)
+    order = seen.owner.argsort(stable=True)
+    return Trace(**{k: v[order.to(v.device)] for k, v in vars(seen).items()})
 
 
 def followed(model: Model, items: Sequence[str | Example]) -> list[list[int]]:
@@ -182,7 +197,15 @@ class Paths:
     answer is the same; where not, or where it is too close to call, the model itself is run.
     """
 
-    def __init__(self, model: Model, examples: Sequence[Example], batch: int = 32) -> None:
+    def __init__(
+        self,
+        model: Model,
+        examples: Sequence[Example],
+        batch: int = 32,
+        seen: Trace | None = None,
+        progress: bool = False,
+    ) -> None:
+        """`seen` are the paths themselves, where they are known from an earlier time."""
         self.examples = list(examples)
         self.bare = model.twin()
         self.bare.wear(p for p in model.patches if not is_last(p))
@@ -196,26 +219,17 @@ class Paths:
         self.seen = Trace(*(torch.empty(0) for _ in fields(Trace)))
         self.delta = torch.empty(0)
         if self.usable and self.examples:
-            self._follow_base(model, batch)
+            self._begin(model, seen or own(self.bare, self.examples, batch, progress))
         elif not self.usable:
             self.base = model.correct(self.examples)
 
-    def _follow_base(self, model: Model, batch: int) -> None:
-        examples = self.examples
-        targets: list[list[int]] = [[] for _ in examples]
-        parts = []
-        for part, said, seen in traces(self.bare, [e.text for e in examples], batch=batch):
-            seen.owner = torch.tensor(part)[seen.owner]
-            parts.append(seen)
-            for i, target in zip(part, said, strict=True):
-                targets[i] = target
-        self.targets = targets
-        self.seen = Trace.join(parts)
-        self.delta = torch.zeros_like(self.seen.queries)
-        order = self.seen.owner.argsort(stable=True)
-        spans = order.split(self.seen.owner.bincount().tolist())
+    def _begin(self, model: Model, seen: Trace) -> None:
+        self.seen = seen
+        self.delta = torch.zeros_like(seen.queries)
+        spans = torch.arange(len(seen.owner)).split(seen.owner.bincount().tolist())
         self.at = dict(enumerate(spans))  # the positions of each example
-        answers = self.bare.task.worded(targets)
+        self.targets = [seen.tokens[at].tolist() for at in spans]
+        answers = self.bare.task.worded(self.targets)
         self.base = [model.accepts(e, a) for e, a in zip(self.examples, answers, strict=True)]
         # a cached path that its own logits do not bear out by more than rounding tells nothing
         assert model.tail is not None

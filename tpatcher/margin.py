@@ -6,6 +6,7 @@ boundary decide it: take the top responders, solve the small dual, take the top 
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -32,18 +33,22 @@ class Crowd:
     more_answers: Tensor  # (m,)
     hurt: frozenset[int] = frozenset()  # indices that count although their answer is the target
 
-    def respond(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Responses of memory and more, (n, N + m), and which of them could be hurt."""
-        rows = [self.memory.respond(keys), keys.float() @ self.more.T]
+    def respond(self, keys: Tensor) -> Tensor:
+        """Responses of memory and more, (n, N + m)."""
+        return torch.cat([self.memory.respond(keys), keys.float() @ self.more.T], dim=1)
+
+    @cached_property
+    def could(self) -> Tensor:
+        """Which of memory and more each neuron could hurt, (n, N + m)."""
         answers = self.memory.answers
         if answers is None:
-            free = torch.zeros(len(keys), len(self.memory), dtype=torch.bool)
+            out = torch.ones(len(self.target), len(self.memory), dtype=torch.bool)
         else:
-            free = answers[None] == self.target[:, None]
-        free[:, self.skip] = True
-        free = torch.cat([free, self.more_answers[None] == self.target[:, None]], dim=1)
-        free[:, list(self.hurt)] = False
-        return torch.cat(rows, dim=1), ~free
+            out = answers[None] != self.target[:, None]
+        out[:, self.skip] = False
+        out = torch.cat([out, self.more_answers[None] != self.target[:, None]], dim=1)
+        out[:, list(self.hurt)] = True
+        return out
 
     def near(self, key: Tensor, i: int, width: int) -> Tensor:
         """What is known without a pass over the memory, as indices: the hurt, and the few of
@@ -84,16 +89,16 @@ def keys(positives: list[Tensor], crowd: Crowd, rounds: int = 2, width: int = 12
     # the example's other positions are often the nearest of all: be clear of them from the start
     begin = memory.key(directions)
     candidates = [crowd.near(begin[i], i, width) for i in range(len(white))]
+    known = [memory.whiten(crowd.take(rows)) for rows in candidates]
     for i, w in enumerate(white):
-        if len(candidates[i]):
-            known = torch.cat([memory.whiten(crowd.take(candidates[i])), torch.zeros_like(w[:1])])
-            directions[i] = _apart(w, known)
+        if len(known[i]):
+            directions[i] = _apart(w, torch.cat([known[i], torch.zeros_like(w[:1])]))
     found: list[Key] = []
     for turn in range(PATIENCE):
         matrix = memory.key(directions)
         matrix = matrix / matrix.norm(dim=-1, keepdim=True)
-        response, could = crowd.respond(matrix)
-        inside = torch.where(could, response, -torch.inf)
+        response = crowd.respond(matrix)
+        inside = torch.where(crowd.could, response, -torch.inf)
         best = inside.topk(min(width, inside.shape[1]), dim=1)
         found = [
             Key(
@@ -102,7 +107,7 @@ def keys(positives: list[Tensor], crowd: Crowd, rounds: int = 2, width: int = 12
                 top=float(best.values[i, 0]),
                 nearest=best.indices[i][best.values[i].isfinite()].tolist(),
                 response=response[i],
-                could=could[i],
+                could=crowd.could[i],
             )
             for i in range(len(white))
         ]
@@ -110,9 +115,11 @@ def keys(positives: list[Tensor], crowd: Crowd, rounds: int = 2, width: int = 12
             break
         for i, w in enumerate(white):
             near = torch.tensor(found[i].nearest, dtype=torch.long)
-            candidates[i] = torch.cat([candidates[i], near]).unique()
-            if len(candidates[i]):
-                directions[i] = _apart(w, memory.whiten(crowd.take(candidates[i])))
+            new = near[~torch.isin(near, candidates[i])]
+            candidates[i] = torch.cat([candidates[i], new])
+            known[i] = torch.cat([known[i], memory.whiten(crowd.take(new))])
+            if len(known[i]):
+                directions[i] = _apart(w, known[i])
     return found
 
 
@@ -120,25 +127,27 @@ def _apart(positives: Tensor, crowded: Tensor) -> Tensor:
     """The direction (d,) along which these positives are furthest from these others."""
     pairs = (positives[:, None] - crowded[None]).flatten(0, 1)  # (p·c, d)
     pairs = pairs[pairs.norm(dim=-1) > 1e-9 * positives.norm()]  # from its double none can be apart
-    return torch.from_numpy(widest(pairs.numpy())) if len(pairs) else positives.mean(0)
+    return widest(pairs) if len(pairs) else positives.mean(0)
 
 
-def widest(pairs: np.ndarray, tolerance: float = 1e-3) -> np.ndarray:
+def widest(pairs: Tensor, tolerance: float = 1e-3) -> Tensor:
     """The direction u with the largest min of pairs·u / |u|: the point of the hull nearest to 0.
 
     Its dual, min ½αᵀGα − 1ᵀα over α ≥ 0 with G the Gram matrix, by an active set: solve on the
     support, step back to the border where a weight would turn negative, add whoever violates.
     """
-    gram = pairs @ pairs.T
+    gram = (pairs @ pairs.T).numpy()
     gram[np.diag_indices_from(gram)] *= 1 + 1e-6
     alpha = np.zeros(len(gram))
     support: list[int] = [int(np.argmin(np.diag(gram)))]
     for _ in range(4 * len(gram)):
-        solved = np.linalg.solve(gram[np.ix_(support, support)], np.ones(len(support)))
+        rows = gram[support]
+        solved = np.linalg.solve(rows[:, support], np.ones(len(support)))
         if solved.min() > 0:
             alpha[:] = 0
             alpha[support] = solved
-            slack = gram @ alpha - 1
+            # not @: numpy's own threads would go on spinning beside torch's
+            slack = np.einsum("s,sn->n", solved, rows) - 1
             worst = int(np.argmin(slack))
             if slack[worst] >= -tolerance or worst in support:
                 break
@@ -149,5 +158,4 @@ def widest(pairs: np.ndarray, tolerance: float = 1e-3) -> np.ndarray:
             share = (now[falling] / (now[falling] - solved[falling])).min()
             alpha[support] = now + share * (solved - now)
             support = [i for i in support if alpha[i] > 1e-12] or [int(np.argmin(np.diag(gram)))]
-    direction: np.ndarray = alpha @ pairs
-    return direction
+    return torch.from_numpy(alpha) @ pairs

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from rich.progress import track
-from torch import Tensor
+from torch import Tensor, nn
 
 from tpatcher import pack
 from tpatcher.answers import traces
@@ -134,8 +134,10 @@ class Memory:
 
     def respond(self, keys: Tensor) -> Tensor:
         """The responses of every query to a few keys (n, d), as (n, N)."""
-        few = keys.float().contiguous().T  # this way round few keys take a third of the time
-        return torch.cat([block @ few for _, block in self.blocks()]).T
+        n = len(keys)
+        # this way round few keys take a third of the time, and 4 less than 2 or 3
+        few = nn.functional.pad(keys.float(), (0, 0, 0, 4 - n if 1 < n < 4 else 0)).contiguous()
+        return torch.cat([(block @ few.T)[:, :n] for _, block in self.blocks()]).T
 
     def rows_of(self, texts: Sequence[str]) -> Tensor:
         """Which queries belong to these texts."""

@@ -15,6 +15,7 @@ from tpatcher.bench import job as jobs
 from tpatcher.bench.job import Job
 from tpatcher.bench.tables import FIRST, Task
 from tpatcher.bench.tables import jobs as jobs_of
+from tpatcher.errors import Damaged
 from tpatcher.models import load
 
 OTHER: dict[str, Any] = {
@@ -67,6 +68,28 @@ def test_a_complete_job_is_not_run_again(task: Task, tmp_path: Path) -> None:
     (out / "steps.jsonl").unlink()
     assert jobs.run(job, out, tmp_path) == found
     assert not (out / "steps.jsonl").exists()
+
+
+def test_answers_of_f0_are_kept_and_found_again(task: Task, tmp_path: Path) -> None:
+    [job] = jobs_of("t-patcher-fast", task, tiny.SCALE, FIRST)
+    on = jobs.ground(job)
+    on.paths = {}
+    first = on.retain(tmp_path)
+    files = sorted(tmp_path.glob("paths-*"))
+    assert len(files) == 2
+    on.paths = {}
+    again = on.retain(tmp_path)
+    model = on.base.twin()
+    model.push(jobs.fit(job, tmp_path).edit(model, on.stream(job)[-1]))
+    for name, paths in first.items():
+        assert again[name].targets == paths.targets
+        assert again[name].base == paths.base == on.base.correct(paths.examples)
+        assert again[name].correct(model) == paths.correct(model)
+    on.paths = {}
+    files[0].write_bytes(b"half of it")
+    with pytest.raises(Damaged, match="remove it"):
+        on.retain(tmp_path)
+    on.paths = first
 
 
 def test_the_command_of_a_job_makes_its_numbers(task: Task, tmp_path: Path) -> None:

@@ -10,8 +10,11 @@ from random import Random
 from time import perf_counter
 from typing import Any
 
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+
 from tpatcher import pack, sme
-from tpatcher.answers import Paths
+from tpatcher.answers import Paths, Trace
 from tpatcher.bench import activations
 from tpatcher.codebook import Codebook
 from tpatcher.data import dataset
@@ -19,7 +22,7 @@ from tpatcher.data.builtin import FACTS, grouped
 from tpatcher.data.split import Split
 from tpatcher.editors import EDITORS, Editor, TPatcher
 from tpatcher.editors.trained import Trained
-from tpatcher.errors import BadInput
+from tpatcher.errors import BadInput, Damaged
 from tpatcher.example import Example
 from tpatcher.memory import Memory
 from tpatcher.models import Model, load
@@ -94,14 +97,21 @@ class Job:
         return " ".join([*words, f"--out {out}"])
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ground:
     """What jobs on the same model and data share: f0, its data, and what it is to retain."""
 
     base: Model
     split: Split
     memory: list[Example]
-    retain: dict[str, Paths]
+    kept: dict[str, Sequence[Example]]  # D_tr and D_test
+    paths: dict[str, Paths] = field(default_factory=dict)
+
+    def retain(self, beside: Path, progress: bool = False) -> dict[str, Paths]:
+        """D_tr and D_test with f0's answers to them, which take minutes where they are many."""
+        if not self.paths:
+            self.paths = {k: _paths(self.base, v, beside, progress) for k, v in self.kept.items()}
+        return self.paths
 
     def stream(self, job: Job) -> list[Example]:
         """The examples of the job's folder, in a seeded order."""
@@ -133,8 +143,7 @@ def _ground(
     test = list(split.test)
     Random(seed).shuffle(test)
     split = replace(split, edit=[*split.edit, *test[:longer]], test=test[longer:])
-    retain = {"train": Paths(base, d_tr), "test": Paths(base, split.test[:tested])}
-    return Ground(base, split, kept, retain)
+    return Ground(base, split, kept, {"train": d_tr, "test": split.test[:tested]})
 
 
 def ground(job: Job, device: str | None = None) -> Ground:
@@ -191,16 +200,17 @@ def run(
     on = ground(job, device)
     editor = fit(job, beside, device, progress)
     stream, model, steps = on.stream(job), on.base.twin(), []
-    for step in sme.run(model, editor, stream, on.retain, job.every, out, job.given):
+    retain = on.retain(beside, progress)
+    for step in sme.run(model, editor, stream, retain, job.every, out, job.given):
         steps.append(step)
         tell(step)
     header, _ = sme.read(out)
     result = {
         "job": job.to_json(),
-        "f0": {"memory": len(on.memory), **{k: _accuracy(p) for k, p in on.retain.items()}},
+        "f0": {"memory": len(on.memory), **{k: _accuracy(p) for k, p in retain.items()}},
         "scores": sme.score(steps, header["N"]).to_json(),
         "bytes_per_edit": _bytes(model),
-        "activations": activations.measure(model, _wrong(on.retain["test"])),
+        "activations": activations.measure(model, _wrong(retain["test"])),
         "seconds": round(perf_counter() - began, 1),
     }
     pack.replace(out / SCORES, json.dumps(result, indent=1).encode())
@@ -233,6 +243,23 @@ def _memory(
     memory = Memory.collect(model, items, layer=editor.layer, progress=progress)
     memory.save(kept)
     return memory
+
+
+def _paths(model: Model, examples: Sequence[Example], beside: Path, progress: bool) -> Paths:
+    """The examples with f0's answers, kept like the memory."""
+    said = "\n".join(e.text for e in examples)
+    kept = beside / f"paths-{digest(f'{model.base.fingerprint} {said}')[:16]}.safetensors"
+    if kept.exists():
+        try:
+            seen = Trace(**load_file(kept, device=str(model.net.device)))
+        except (SafetensorError, TypeError) as error:
+            raise Damaged(f"{kept} cannot be read: {error}; remove it") from error
+        return Paths(model, examples, seen=seen)
+    paths = Paths(model, examples, progress=progress)
+    if paths.usable and examples:
+        beside.mkdir(parents=True, exist_ok=True)
+        pack.replace(kept, save({k: v.contiguous() for k, v in vars(paths.seen).items()}))
+    return paths
 
 
 def _bytes(model: Model) -> float:

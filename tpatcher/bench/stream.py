@@ -24,6 +24,7 @@ def run(
     results, found = [], []
     on = jobs.ground(job, device)
     jobs.fit(job, out.parent, device, progress=True)  # once, before the bars
+    on.retain(out.parent, progress=True)
     with Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
         console=console,
