@@ -7,6 +7,7 @@ last n inputs are their activations; the model's own activation runs in between.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -121,7 +122,10 @@ class FFN:
         return len(module.values) if isinstance(module, Narrowed) else 0
 
 
-def twin(net: nn.Module) -> nn.Module:
+Net = TypeVar("Net", bound=nn.Module)
+
+
+def twin(net: Net) -> Net:
     """New modules over the same tensors, in milliseconds: change one, the other stays."""
     made: dict[int, nn.Module] = {}
 
@@ -140,7 +144,7 @@ def twin(net: nn.Module) -> nn.Module:
         new._modules = {k: c if c is None else other(c) for k, c in module._modules.items()}
         return new
 
-    return other(net)
+    return cast(Net, other(net))
 
 
 def layers(net: nn.Module) -> list[str]:

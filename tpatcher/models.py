@@ -144,7 +144,7 @@ class Model:
     def twin(self) -> "Model":
         """The same model over the same tensors, to be edited and checked by itself."""
         other = copy(self)
-        other.net = ffn.twin(self.net)  # type: ignore[assignment]
+        other.net = ffn.twin(self.net)
         other._probes = {}
         return other
 

@@ -28,7 +28,7 @@ class Probe:
     """A twin of the net that also tells what enters some of its modules, to any one thread."""
 
     def __init__(self, net: PreTrainedModel, names: list[str]) -> None:
-        self.net: PreTrainedModel = ffn.twin(net)  # type: ignore[assignment]
+        self.net = ffn.twin(net)
         self.names, self.local = names, threading.local()
         for name in names:
             module = self.net.get_submodule(name)
@@ -119,7 +119,7 @@ class Tail:
         few.weight = nn.Parameter(rows.weight[tokens], requires_grad=False)
         if rows.bias is not None:
             few.bias = nn.Parameter(rows.bias[tokens], requires_grad=False)
-        head: PreTrainedModel = ffn.twin(self.head)  # type: ignore[assignment]
+        head = ffn.twin(self.head)
         setattr(head, name, few)
         if isinstance(bias := getattr(head, "final_logits_bias", None), Tensor):  # BART and its kin
             head.final_logits_bias = bias[:, tokens]
@@ -191,7 +191,7 @@ def _trace(
         return None, None, {}
     apart = [i for i in range(1, len(after)) if not torch.equal(after[i - 1][2], after[i][1])]
     names = [name for name, _, _ in after]
-    head: PreTrainedModel = ffn.twin(net)  # type: ignore[assignment]
+    head = ffn.twin(net)
     steps = [head.get_submodule(name) for name in names]
     given = Given(stack[-1])
     parent, _, child = owner.rpartition(".")
