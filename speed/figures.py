@@ -100,7 +100,7 @@ def editing(name: str, n: int = 12) -> list[Figure]:
     ]  # fmt: skip
 
 
-def answering(n: int, bar: float, rounds: int = 15) -> list[Figure]:
+def answering(n: int, bar: float, rounds: int = 41) -> list[Figure]:
     """Answers with n patches on, which do not fire, against answers without."""
     model = nets.classifier()
     d = model.net.config.hidden_size
