@@ -153,19 +153,16 @@ def _split(trained: Sequence[Item], held: Sequence[Item], form: Form, rng: rando
         ways = phrasings()[item.fact.relation][form]
         said = list(ways["train"])
         if rng.random() < VALIDATION:
-            val.append(_example(item, said.pop(rng.randrange(len(said)))))
-        train += [_example(item, t, [other for other in said if other != t]) for t in said]
-        test.append(_example(item, rng.choice(ways["test"])))
+            val.append(_example(item, item.text(said.pop(rng.randrange(len(said))))))
+        texts = [item.text(t) for t in said]
+        train += [_example(item, t, texts[:i] + texts[i + 1 :]) for i, t in enumerate(texts)]
+        test.append(_example(item, item.text(rng.choice(ways["test"]))))
     for item in held:
         ways = phrasings()[item.fact.relation][form]
-        edit.append(_example(item, rng.choice(ways["train"]), ways["rephrase"]))
+        others = [item.text(t) for t in ways["rephrase"]]
+        edit.append(_example(item, item.text(rng.choice(ways["train"])), others))
     return Split(train=train, edit=edit, test=test, val=val)
 
 
-def _example(item: Item, template: str, rephrasings: Sequence[str] = ()) -> Example:
-    return Example(
-        item.text(template),
-        item.answer,
-        also=item.also,
-        rephrasings=tuple(item.text(t) for t in rephrasings),
-    )
+def _example(item: Item, text: str, rephrasings: Sequence[str] = ()) -> Example:
+    return Example(text, item.answer, also=item.also, rephrasings=tuple(rephrasings))
