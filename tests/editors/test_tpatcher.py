@@ -129,7 +129,7 @@ def test_given_rephrasings_are_fixed_too() -> None:
     assert model.answer(texts) == [answer] * 3
 
 
-@pytest.mark.parametrize("name", ["builtin-fc", "builtin-qa"])
+@pytest.mark.parametrize("name", ["builtin-fc", pytest.param("builtin-qa", marks=pytest.mark.slow)])
 def test_the_papers_preset_fixes_real_mistakes(name: str) -> None:
     model = tp.load(name)
     split = tp.data.dataset(name)
