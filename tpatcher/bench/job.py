@@ -251,9 +251,11 @@ def _paths(model: Model, examples: Sequence[Example], beside: Path, progress: bo
     kept = beside / f"paths-{digest(f'{model.base.fingerprint} {said}')[:16]}.safetensors"
     if kept.exists():
         try:
-            seen = Trace(**load_file(kept, device=str(model.net.device)))
+            seen = Trace(**load_file(kept))
         except (SafetensorError, TypeError) as error:
             raise Damaged(f"{kept} cannot be read: {error}; remove it") from error
+        device = model.net.device  # as a trace has it: the rest stays on the CPU
+        seen.queries, seen.states = seen.queries.to(device), seen.states.to(device)
         return Paths(model, examples, seen=seen)
     paths = Paths(model, examples, progress=progress)
     if paths.usable and examples:
