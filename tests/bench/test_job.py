@@ -15,12 +15,13 @@ from tpatcher.bench import job as jobs
 from tpatcher.bench.job import Job
 from tpatcher.bench.tables import FIRST, Task
 from tpatcher.bench.tables import jobs as jobs_of
-from tpatcher.errors import Damaged
+from tpatcher.errors import BadInput, Damaged
+from tpatcher.memory import Memory
 from tpatcher.models import load
 
 OTHER: dict[str, Any] = {
     "fields": {"preset": "paper"}, "path": Path("x"), "without": Path("x"), "editor": "ft-all",
-    "skip_bad": True, "model": "m", "data": "own",
+    "skip_bad": True, "model": "m", "data": "own", "traffic": (Path("x"),),
 }  # fmt: skip
 
 
@@ -54,6 +55,28 @@ def test_a_stream_ends_with_its_last_mistake(task: Task) -> None:
     whole = jobs.ground(job).stream(replace(job, edits=None))
     assert whole[: len(stream)] == stream
     assert len(whole) == 6
+
+
+def test_traffic_joins_the_memory_and_nothing_that_is_measured(task: Task, tmp_path: Path) -> None:
+    [job] = jobs_of("t-patcher-fast", task, tiny.SCALE, FIRST)
+    assert jobs.ground(job).traffic == []
+    split = jobs.ground(job).split
+    measured = [*(e.text for e in [*split.edit, *split.test]), *split.edit[0].rephrasings]
+    (tmp_path / "a.txt").write_text("\n".join([*measured, "one", "two", "two"]))
+    (tmp_path / "b.jsonl").write_text(
+        '{"question": "three"}\n{"question": "four"}\n{"claim": "one"}'
+    )
+    job = replace(job, traffic=(tmp_path / "a.txt", tmp_path / "b.jsonl"))
+    with pytest.raises(BadInput, match="no room for traffic"):
+        jobs.ground(job)
+    job = replace(job, memory=200)
+    on = jobs.ground(job)
+    assert sorted(on.traffic[:2]) == ["one", "two"]  # of the first file first
+    assert sorted(on.traffic[2:]) == ["four", "three"]
+    jobs.fit(job, tmp_path)
+    [kept] = tmp_path.glob("memory-*")
+    assert Memory.load(kept).texts == [*(e.text for e in on.memory), *on.traffic]
+    assert f"--traffic {tmp_path / 'a.txt'} --traffic {tmp_path / 'b.jsonl'}" in job.command("o")
 
 
 def test_a_complete_job_is_not_run_again(task: Task, tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ def test_bad_lines_can_be_skipped(tmp_path: Path) -> None:
         ("a.txt", "one\n\ntwo\n"),
         ("a.jsonl", '{"text": "one", "user": 3}\n{"text": "two"}'),
         ("a.csv", "user,text\n3,one\n4,two\n"),
+        ("b.jsonl", '{"question": "one", "answers": ["1"]}\n{"claim": "two", "label": "true"}'),
     ],
 )
 def test_texts_come_from_any_format(tmp_path: Path, name: str, content: str) -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from tpatcher import pack, sme
 from tpatcher.answers import Paths, Trace
 from tpatcher.bench import activations
 from tpatcher.codebook import Codebook
-from tpatcher.data import dataset
+from tpatcher.data import dataset, read_texts
 from tpatcher.data.builtin import FACTS, grouped
 from tpatcher.data.split import Split
 from tpatcher.editors import EDITORS, Editor, TPatcher
@@ -40,6 +40,7 @@ class Job:
     fields: dict[str, Any] = field(default_factory=dict)
     path: Path | None = None
     without: Path | None = None
+    traffic: tuple[Path, ...] = ()  # files of unlabelled texts that join the memory
     folders: int = 0  # 0: the whole edit set as one stream
     folder: int = 0
     edits: int | None = None  # the stream ends with so many mistakes of f0
@@ -90,6 +91,7 @@ class Job:
             value = getattr(self, name)
             if value is not None and value != getattr(Job, name, None):
                 words.append(f"--{name} {value}")
+        words += [f"--traffic {file}" for file in self.traffic]
         if self.folders and not self.folder:
             words.append("--folder 0")
         if self.skip_bad:
@@ -104,6 +106,7 @@ class Ground:
     base: Model
     split: Split
     memory: list[Example]
+    traffic: list[str]  # unlabelled, the rest of the memory
     kept: dict[str, Sequence[Example]]  # D_tr and D_test
     paths: dict[str, Paths] = field(default_factory=dict)
 
@@ -130,7 +133,7 @@ class Ground:
 
 @lru_cache(maxsize=2)
 def _ground(
-    model: str, data: str, path: Path | None, without: Path | None,
+    model: str, data: str, path: Path | None, without: Path | None, traffic: tuple[Path, ...],
     sizes: tuple[int, int, int, int], seed: int, skip_bad: bool, device: str | None,
 ) -> Ground:  # fmt: skip
     base = load(model, device=device)
@@ -143,7 +146,22 @@ def _ground(
     test = list(split.test)
     Random(seed).shuffle(test)
     split = replace(split, edit=[*split.edit, *test[:longer]], test=test[longer:])
-    return Ground(base, split, kept, {"train": d_tr, "test": split.test[:tested]})
+    apart = {e.text for part in (kept, d_tr, split.edit, split.test) for e in part}
+    apart.update(text for e in split.edit for text in e.rephrasings)
+    if traffic and len(kept) == memory:
+        raise BadInput(f"the {memory} memory examples leave no room for traffic: raise --memory")
+    more = _texts(traffic, apart, seed, skip_bad)[: memory - len(kept)]
+    return Ground(base, split, kept, more, {"train": d_tr, "test": split.test[:tested]})
+
+
+def _texts(files: Sequence[Path], apart: Set[str], seed: int, skip_bad: bool) -> list[str]:
+    """The texts of files, each file's in a seeded order, but those in use apart from memory."""
+    found: dict[str, None] = {}
+    for file in files:
+        texts = read_texts(file, skip_bad=skip_bad)
+        Random(seed).shuffle(texts)
+        found.update((text, None) for text in texts if text not in apart)
+    return list(found)
 
 
 def ground(job: Job, device: str | None = None) -> Ground:
@@ -153,8 +171,9 @@ def ground(job: Job, device: str | None = None) -> Ground:
     tested = job.tr if job.test is None else job.test
     sizes = (job.tr, tested, job.memory, job.longer)
     return _ground(
-        job.model, job.data, job.path, job.without, sizes, job.seed, job.skip_bad, device
-    )
+        job.model, job.data, job.path, job.without, job.traffic, sizes, job.seed, job.skip_bad,
+        device,
+    )  # fmt: skip
 
 
 def until(model: Model, stream: Sequence[Example], mistakes: int) -> list[Example]:
@@ -172,7 +191,7 @@ def fit(job: Job, beside: Path, device: str | None = None, progress: bool = Fals
     on = ground(job, device)
     editor = EDITORS[job.editor](**job.fields)
     if isinstance(editor, TPatcher):
-        return editor.fit(on.base, _memory(on.base, editor, on.memory, beside, progress))
+        return editor.fit(on.base, _memory(on, editor, beside, progress))
     if isinstance(editor, Trained):
         examples = on.lessons(job)
         said = "\n".join(f"{e.text}\t{e.answer}\t{len(e.rephrasings)}" for e in examples)
@@ -207,7 +226,10 @@ def run(
     header, _ = sme.read(out)
     result = {
         "job": job.to_json(),
-        "f0": {"memory": len(on.memory), **{k: _accuracy(p) for k, p in retain.items()}},
+        "f0": {
+            "memory": len(on.memory) + len(on.traffic),
+            **{k: _accuracy(p) for k, p in retain.items()},
+        },
         "scores": sme.score(steps, header["N"]).to_json(),
         "bytes_per_edit": _bytes(model),
         "activations": activations.measure(model, _wrong(retain["test"])),
@@ -230,17 +252,16 @@ def digest(said: str) -> str:
     return hashlib.sha256(said.encode()).hexdigest()
 
 
-def _memory(
-    model: Model, editor: TPatcher, examples: Sequence[Example], beside: Path, progress: bool
-) -> Memory:
+def _memory(on: Ground, editor: TPatcher, beside: Path, progress: bool) -> Memory:
     """The memory of queries, kept beside the runs for other jobs on the same model and traffic."""
     own = editor.preset == "fast"
-    said = "\n".join(f"{e.text}\t{'' if own else e.answer}" for e in examples)
-    kept = beside / f"memory-{digest(f'{model.base.fingerprint} {editor.layer} {said}')[:16]}"
+    lines = [f"{e.text}\t{'' if own else e.answer}" for e in on.memory]
+    said = "\n".join([*lines, *(f"{text}\t" for text in on.traffic)])
+    kept = beside / f"memory-{digest(f'{on.base.base.fingerprint} {editor.layer} {said}')[:16]}"
     if (kept / "memory.json").exists():
         return Memory.load(kept)
-    items = [e.text for e in examples] if own else examples
-    memory = Memory.collect(model, items, layer=editor.layer, progress=progress)
+    items = [*([e.text for e in on.memory] if own else on.memory), *on.traffic]
+    memory = Memory.collect(on.base, items, layer=editor.layer, progress=progress)
     memory.save(kept)
     return memory
 

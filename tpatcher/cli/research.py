@@ -33,6 +33,10 @@ def sme(
     without: Annotated[
         Path | None, typer.Option(help="Texts to keep out of D_test (zsre).")
     ] = None,
+    traffic: Annotated[
+        list[Path] | None,
+        typer.Option(help="Unlabelled texts (.txt, .jsonl) to fill the memory with; repeatable."),
+    ] = None,
     editor: Annotated[str, typer.Option(help="t-patcher, ft-all, …")] = "t-patcher",
     preset: Annotated[Preset | None, typer.Option(help="T-Patcher's.")] = None,
     knobs: Annotated[str, typer.Option(help="The editor's other fields, as JSON.")] = "{}",
@@ -64,8 +68,8 @@ def sme(
 
     fields = json.loads(knobs) | ({"preset": preset} if preset else {})
     job = Job(
-        model, data, editor, fields, path, without, folders, folder or 0, edits, most, tr, test,
-        memory, every, given, longer, seed, skip_bad,
+        model, data, editor, fields, path, without, tuple(traffic or ()), folders, folder or 0,
+        edits, most, tr, test, memory, every, given, longer, seed, skip_bad,
     )  # fmt: skip
     logging_off()
     console.print_json(json.dumps(run(job, out, console, device, only=folder)))

@@ -9,6 +9,7 @@ from tpatcher.data.split import Split, by_ratio
 from tpatcher.errors import BadInput
 from tpatcher.example import Example
 
+TEXT = ("text", "question", "claim", "sentence", "input", "src")
 RATIOS = (0.8, 0.1, 0.1)  # training, test and edit set, where all are in one file
 
 
@@ -22,8 +23,8 @@ def read_examples(path: Path | str, *, skip_bad: bool = False) -> list[Example]:
 
 
 def read_texts(path: Path | str, *, skip_bad: bool = False) -> list[str]:
-    """The texts of a file: one a line in a .txt, the field `text` elsewhere."""
-    return read(path, lambda row: text(row, "text"), skip_bad=skip_bad)
+    """The texts of a file: one a line in a .txt, elsewhere the field `text` or its like."""
+    return read(path, lambda row: text(row, *TEXT), skip_bad=skip_bad)
 
 
 def own(path: Path | str, *, seed: int = 0, skip_bad: bool = False) -> Split:
