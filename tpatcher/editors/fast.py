@@ -28,13 +28,16 @@ ROUNDS = 16  # times that keys are solved again, further from what they would ch
 # Crossing and duals where answers are labels and where they are tokens: a second dual gives zsRE
 # 0.09 more GR at the same TestR, and FEVER nothing.
 LABELS, TOKENS = (0.47, 1), (0.5, 2)
+# The more queries a key stays clear of, the more seldom others come near it. Where answers are
+# tokens, each doubling of the memory beyond KNOWN lets f fall by FALL; on FEVER it gains little.
+KNOWN, FALL, LEAST = 45_000, 0.1, 0.2
 
 
 @dataclass(frozen=True)
 class Settings:
     """The knobs of the fast preset."""
 
-    # f: where between memory and mistake the neuron begins to fire; None: LABELS or TOKENS
+    # f: where between memory and mistake the neuron begins to fire; None: as `chosen` has it
     crossing: float | None = None
     # GeLU and SiLU dip below 0 before they rise, which pushes away from the target. A steeper
     # neuron with a smaller value dips as much less, over as much less of the query space.
@@ -81,6 +84,18 @@ def solve(mistake: Mistake, memory: Memory, past: Past, settings: Settings) -> N
     return neurons(mistake, *patch, "t-patcher", report)
 
 
+def chosen(s: Settings, task: str, queries: int) -> tuple[float, int]:
+    """Crossing and duals for a task and a memory of so many queries, where the settings are open.
+
+    >>> [round(chosen(Settings(), "seq2seq", n)[0], 2) for n in (8_000, 45_000, 180_000, 10**7)]
+    [0.5, 0.5, 0.3, 0.2]
+    """
+    f, rounds = LABELS if task == "classify" else TOKENS
+    if task != "classify" and queries > KNOWN:
+        f = max(LEAST, f - FALL * math.log2(queries / KNOWN))
+    return f if s.crossing is None else s.crossing, rounds if s.rounds is None else s.rounds
+
+
 @dataclass(frozen=True)
 class Felt:
     """How everything that keys must stay away from responds to them, (n, N + m)."""
@@ -103,9 +118,7 @@ def _keys(
         more_answers=torch.cat([past.tokens, tokens]),
         hurt=hurt,
     )
-    f, rounds = LABELS if mistake.model.task.name == "classify" else TOKENS
-    f = f if s.crossing is None else s.crossing
-    rounds = rounds if s.rounds is None else s.rounds
+    f, rounds = chosen(s, mistake.model.task.name, len(memory))
     keys, bias, response, could = [], [], [], []
     for one in margin.keys(_positives(mistake), crowd, rounds, s.width):
         gap = one.own - one.top
