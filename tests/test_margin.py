@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 import tpatcher as tp
 from tpatcher import margin
-from tpatcher.value import values
 
 
 def margin_of(direction: np.ndarray, pairs: np.ndarray) -> float:
@@ -76,19 +75,3 @@ def test_what_already_gives_the_target_may_fire() -> None:
     memory = tp.Memory.from_queries(queries, answers)
     (key,) = margin.keys([mistake], crowd(memory, 1, torch.empty(0, 8)))
     assert key.top == float((queries[250:] @ key.key).max())
-
-
-def test_values_win_at_every_level() -> None:
-    torch.manual_seed(0)
-    head = torch.randn(50, 16)
-    state = torch.randn(3, 16)
-    levels = torch.tensor([0.5, 2.0, 10.0])[:, None, None]
-
-    def logits(v: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.layer_norm(state + levels * v, (16,)) @ head.T
-
-    tokens = torch.tensor([4, 7, 9])
-    found, probability = values(logits, tokens, state)
-    assert (logits(found).argmax(-1) == tokens).all()
-    assert probability.shape == (3, 3)
-    assert (probability > 0.5).all()

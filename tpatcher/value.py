@@ -1,9 +1,17 @@
 """A value on the tail alone: whatever fires the neuron, however weakly, gets the target."""
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+
+from tpatcher.tail import Tail
+
+# Where cross-entropy's best value leaves another token above the target, logits are multiplied by
+# these in turn, so that only the nearest of the others count: in the end the margin alone.
+SHARPER = (3.0, 10.0, 30.0, 100.0)
 
 
 def values(
@@ -50,3 +58,89 @@ def values(
         move = (first / (1 - 0.9**step)) / ((second / (1 - 0.99**step)).sqrt() + 1e-12)
         v = torch.where(done[:, None], v.detach(), v.detach() - 0.2 * size * move)
     return v.detach(), probability
+
+
+@dataclass(frozen=True)
+class Place:
+    """n positions of an answer, what a value does there, and what is to win."""
+
+    tail: Tail
+    states: Tensor  # (n, …), as the tail takes them
+    scale: Tensor  # (n, d): the size of what a value is added to
+    levels: Tensor  # (levels,) of activation
+    barred: Tensor  # (n, tokens) that the generation config forbids
+    tokens: Tensor  # (n,)
+    sharp: float = 1.0
+
+    def logits(self, v: Tensor) -> Tensor:
+        """(levels, n, tokens), each position with its value at every level."""
+        delta = (self.levels[:, None, None] * v).flatten(0, 1)
+        out = self.tail(self.tail.shift(self.states.repeat(len(self.levels), 1), delta))
+        out = out.view(len(self.levels), *self.barred.shape)
+        return self.sharp * out.masked_fill(self.barred, -torch.inf)
+
+    @torch.no_grad()
+    def judge(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Whether tokens win (levels, n), how probable they are, and the first level's logits."""
+        out = self.logits(v).log_softmax(-1)
+        chosen = out.gather(-1, self.tokens.expand(len(out), -1)[..., None])[..., 0]
+        return out.argmax(-1) == self.tokens, chosen.exp(), out[0]
+
+    def at(self, which: Tensor, sharp: float = 1.0) -> "Place":
+        """Some of the positions."""
+        return replace(
+            self, states=self.states[which], scale=self.scale[which] / math.sqrt(sharp),
+            barred=self.barred[which], tokens=self.tokens[which], sharp=sharp,
+        )  # fmt: skip
+
+    def among(self, contend: Tensor) -> "Place | None":
+        """With these tokens only, sorted; None where that would save nothing."""
+        few = self.tail.among(contend) if 2 * len(contend) < self.barred.shape[1] else None
+        if few is None:
+            return None
+        place = torch.searchsorted(contend, self.tokens)
+        return replace(self, tail=few, barred=self.barred[:, contend], tokens=place)
+
+
+def on_tail(
+    every: Place, logits: Tensor, confidence: float, contenders: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Values (n, d), the probability (levels, n) of the targets, and whether they win there.
+
+    They are found against the few tokens that contend by these logits, and then judged against
+    all; only positions that are still lost are then looked at with all.
+    """
+    contend, given = every.tokens, torch.zeros_like(every.scale)
+    lost = torch.ones_like(every.tokens, dtype=torch.bool)
+    for width in (contenders, 8 * contenders):
+        contend = _joined(contend, logits, width)
+        some = every.among(contend)
+        if some is None:
+            break
+        rest = logits.index_fill(1, contend, -torch.inf).logsumexp(-1)
+        given, reached = values(
+            some.logits, some.tokens, some.scale, confidence, start=given, rest=rest
+        )
+        wins, probability, logits = every.judge(given)  # who came up contends too
+        lost = ~(wins & (probability >= 0.9 * reached)).all(0)
+        if not lost.any():
+            return given, probability, wins
+    some = every.at(lost)
+    given[lost], _ = values(some.logits, some.tokens, some.scale, confidence, start=given[lost])
+    wins, probability, logits = every.judge(given)
+    for sharp in SHARPER:
+        lost = ~wins.all(0)
+        if not lost.any():
+            break
+        contend = _joined(contend, logits[lost], 8 * contenders)
+        some = every.at(lost, sharp)
+        some = some.among(contend) or some
+        given[lost], _ = values(some.logits, some.tokens, some.scale, confidence, start=given[lost])
+        wins, probability, logits = every.judge(given)
+    return given, probability, wins
+
+
+def _joined(known: Tensor, logits: Tensor, width: int) -> Tensor:
+    """The known tokens and the best by these logits (n, tokens), sorted."""
+    best = logits.topk(min(width, logits.shape[1])).indices
+    return torch.cat([known, best.flatten()]).unique()
