@@ -76,6 +76,8 @@ def test_traffic_joins_the_memory_and_nothing_that_is_measured(task: Task, tmp_p
     jobs.fit(job, tmp_path)
     [kept] = tmp_path.glob("memory-*")
     assert Memory.load(kept).texts == [*(e.text for e in on.memory), *on.traffic]
+    with pytest.raises(BadInput, match="ft-all keeps no memory"):
+        jobs.fit(replace(job, editor="ft-all", fields={}), tmp_path)
     assert f"--traffic {tmp_path / 'a.txt'} --traffic {tmp_path / 'b.jsonl'}" in job.command("o")
 
 

@@ -192,6 +192,8 @@ def fit(job: Job, beside: Path, device: str | None = None, progress: bool = Fals
     editor = EDITORS[job.editor](**job.fields)
     if isinstance(editor, TPatcher):
         return editor.fit(on.base, _memory(on, editor, beside, progress))
+    if job.traffic:
+        raise BadInput(f"{job.editor} keeps no memory of queries that traffic could fill")
     if isinstance(editor, Trained):
         examples = on.lessons(job)
         said = "\n".join(f"{e.text}\t{e.answer}\t{len(e.rephrasings)}" for e in examples)
