@@ -10,12 +10,12 @@ from time import perf_counter
 import torch
 
 from speed import literal, nets
-from tpatcher.answers import Paths
 from tpatcher.editors import TPatcher
 from tpatcher.example import Example
-from tpatcher.models import Model
-from tpatcher.patch import Neurons
-from tpatcher.peak import watch
+from tpatcher.models.model import Model
+from tpatcher.models.retention import Paths
+from tpatcher.patches.neurons import Neurons
+from tpatcher.peak_memory import watch
 
 
 @dataclass(frozen=True)

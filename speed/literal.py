@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tpatcher import ffn
+from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.example import Example
-from tpatcher.memory import Memory
-from tpatcher.models import Model
+from tpatcher.models.model import Model
+from tpatcher.nets import ffn
 
 REPEATS = 8
 STEPS = 125  # the paper's schedule: a first check at step 100, the next one after 25 more

@@ -26,9 +26,10 @@ import transformers as tf
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from tpatcher.example import Example
-from tpatcher.models import Model, load
-from tpatcher.patch import Neurons
-from tpatcher.store import Store
+from tpatcher.models.loading import load
+from tpatcher.models.model import Model
+from tpatcher.patches.neurons import Neurons
+from tpatcher.store.store import Store
 
 WORDS = [f"word{i}" for i in range(2000)]
 SERVE = """

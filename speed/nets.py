@@ -8,10 +8,10 @@ import transformers as tf
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor
 
-from tpatcher.answers import trace
+from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.example import Example
-from tpatcher.memory import Memory
-from tpatcher.models import Model
+from tpatcher.models.model import Model
+from tpatcher.models.traces import trace
 
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 ANSWER = 8  # tokens of an answer

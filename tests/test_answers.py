@@ -6,8 +6,9 @@ import torch
 import tpatcher as tp
 from tests import zoo
 from tests.test_rules import TEXTS, edited, fresh, wearing
-from tpatcher.answers import Paths, trace
-from tpatcher.patch import Neurons
+from tpatcher.models.retention import Paths
+from tpatcher.models.traces import trace
+from tpatcher.patches.neurons import Neurons
 
 
 def random_patch(model: tp.Model, paths: Paths, draw: torch.Generator) -> Neurons:
@@ -81,8 +82,8 @@ def test_the_tail_gives_the_models_own_logits(name: str) -> None:
         seen = trace(model, texts, targets)
         forced = model.task.force(texts, targets)
         real = model.task.logits(model.net(**forced.inputs), forced)
-        from tpatcher import ffn
-        from tpatcher.patch import rows
+        from tpatcher.nets import ffn
+        from tpatcher.patches.neurons import rows
 
         keys, bias, values = rows(model.patches)
         delta = ffn.find(model.net).act(seen.queries @ keys.T + bias) @ values

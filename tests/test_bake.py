@@ -11,11 +11,11 @@ import transformers as tf
 
 from tests import zoo
 from tests.service import served
-from tpatcher import onnx as graph
-from tpatcher.bake import bake
+from tpatcher.checkpoints import onnx as graph
+from tpatcher.checkpoints.bake import bake
 from tpatcher.errors import AlreadyRight, BadInput, NotFixed, UnsupportedArchitecture
 from tpatcher.example import Example
-from tpatcher.models import Model
+from tpatcher.models.model import Model
 
 AUTO = {
     "classify": tf.AutoModelForSequenceClassification,
@@ -81,7 +81,7 @@ def test_patches_of_an_inner_layer_are_baked_too(tmp_path: Path) -> None:
 def test_a_difference_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpatcher.bake.CLOSE", -1.0)
+    monkeypatch.setattr("tpatcher.checkpoints.bake.CLOSE", -1.0)
     with pytest.raises(NotFixed, match="logits differ"):
         bake(patched("bert"), tmp_path / "out")
     assert not list(tmp_path.iterdir())
@@ -110,7 +110,7 @@ def test_as_onnx_it_gives_the_same_logits(name: str, tmp_path: Path) -> None:
 
 
 def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpatcher.onnx.find_spec", lambda name: None)
+    monkeypatch.setattr("tpatcher.checkpoints.onnx.find_spec", lambda name: None)
     with pytest.raises(BadInput, match=r"pip install \"tpatcher\[onnx\]\""):
         bake(patched("bert"), tmp_path / "out", onnx=True)
     assert not list(tmp_path.iterdir())

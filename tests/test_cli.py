@@ -11,8 +11,8 @@ from tests.test_rules import TEXTS, fresh
 from tests.test_tasks import saved
 from tpatcher import cli
 from tpatcher.errors import Refused, TPatcherError
-from tpatcher.models import load
-from tpatcher.store import Store
+from tpatcher.models.loading import load
+from tpatcher.store.store import Store
 
 
 def tpatcher(*words: object) -> Result:

@@ -10,11 +10,12 @@ import torch
 from tests import zoo
 from tests.service import served
 from tpatcher import data
-from tpatcher.consolidate import Recipe, consolidate, learned
+from tpatcher.checkpoints.consolidate import Recipe, consolidate, learned
 from tpatcher.editors import TPatcher
 from tpatcher.errors import AlreadyRight, BadInput, NoMemory, NotFixed, Refused
 from tpatcher.example import Example
-from tpatcher.models import Model, load
+from tpatcher.models.loading import load
+from tpatcher.models.model import Model
 
 TEXTS = list(served.texts())
 # Random weights keep little; what is asked of real models is the default.
@@ -87,7 +88,7 @@ def test_a_stop_from_the_keyboard_leaves_nothing(
     def stopped(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tpatcher.consolidate.descend", stopped)
+    monkeypatch.setattr("tpatcher.checkpoints.consolidate.descend", stopped)
     with pytest.raises(KeyboardInterrupt):
         consolidate(patched("bert"), TEXTS, tmp_path / "new")
     assert not list(tmp_path.iterdir())

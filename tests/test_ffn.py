@@ -5,8 +5,8 @@ import torch
 import transformers as tf
 
 from tests import zoo
-from tpatcher import ffn
 from tpatcher.errors import BadInput, UnsupportedArchitecture
+from tpatcher.nets import ffn
 
 
 def test_albert_shares_its_layer() -> None:

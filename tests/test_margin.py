@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tpatcher as tp
-from tpatcher import margin
+from tpatcher.editors.tpatcher import keys as margin
 
 
 def margin_of(direction: np.ndarray, pairs: np.ndarray) -> float:

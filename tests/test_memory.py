@@ -7,9 +7,9 @@ import torch
 
 import tpatcher as tp
 from tests.test_rules import TEXTS, fresh
-from tpatcher import memory as memories
-from tpatcher.answers import traces
+from tpatcher.editors.tpatcher import memory as memories
 from tpatcher.errors import BadInput, Damaged
+from tpatcher.models.traces import traces
 
 
 def test_texts_are_followed_along_the_models_own_answers() -> None:

@@ -9,7 +9,7 @@ import torch
 import tpatcher as tp
 from tests.test_rules import TEXTS, edited, fresh, logits, wearing
 from tpatcher.errors import BadInput
-from tpatcher.models import fingerprint
+from tpatcher.models.model import fingerprint
 
 
 def test_push_twice_and_remove_nothing() -> None:

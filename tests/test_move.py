@@ -8,14 +8,15 @@ from tests import postgres as pg
 from tests.service import served
 from tests.service.served import ASKED, wrong
 from tests.test_consolidate import EASY, TEXTS
-from tpatcher import move as moves
-from tpatcher.chain import Move
+from tpatcher.checkpoints import handover as moves
+from tpatcher.checkpoints.handover import move
 from tpatcher.errors import BadInput, Damaged, HeadMoved, Moved, NotFound, Refused
 from tpatcher.example import Example
-from tpatcher.models import load
-from tpatcher.move import credited, follow, move, shown
-from tpatcher.schema import MOVE
-from tpatcher.store import Store
+from tpatcher.models.loading import load
+from tpatcher.store.location import credited, follow, shown
+from tpatcher.store.log import Move
+from tpatcher.store.store import Store
+from tpatcher.store.tables import MOVE
 
 postgres = pytest.fixture(scope="module")(pg.running)
 url = pytest.fixture(params=["sqlite", "postgres"])(pg.place)

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 import tpatcher as tp
 from tests.test_rules import edited, fresh, logits, wearing
-from tpatcher import pack
+from tpatcher import files
 from tpatcher.errors import BadInput, Damaged, TPatcherError, WrongBase
-from tpatcher.patch import Neurons, from_bytes
+from tpatcher.patches import from_bytes, pack
+from tpatcher.patches.neurons import Neurons
 
 
 def test_save_and_load(tmp_path: Path) -> None:
@@ -113,13 +114,13 @@ def test_a_write_that_fails_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "x"
-    pack.replace(file, b"old")
+    files.replace(file, b"old")
 
     def full(fd: int) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="disk full"):
-        pack.replace(file, b"new")
+        files.replace(file, b"new")
     assert file.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [file]

@@ -8,7 +8,9 @@ from torch import nn
 from transformers.activations import ACT2FN
 
 from tests import zoo
-from tpatcher import ffn, solver
+from tpatcher.editors.tpatcher import paper as solver
+from tpatcher.nets import ffn
+from tpatcher.nets.activation import thresholds
 
 
 def test_s_is_the_mean_of_the_k_largest_exponentials() -> None:
@@ -44,11 +46,11 @@ def test_memory_loss_is_the_sum_of_both() -> None:
 
 @pytest.mark.parametrize(("name", "beta"), [("gelu", -3.0), ("relu", 0.0), ("gelu_new", -3.0)])
 def test_beta_and_gamma_of_the_paper(name: str, beta: float) -> None:
-    assert solver.thresholds(ACT2FN[name]) == (beta, -beta)
+    assert thresholds(ACT2FN[name]) == (beta, -beta)
 
 
 def test_beta_of_silu_is_where_it_has_gone_flat() -> None:
-    beta, gamma = solver.thresholds(nn.SiLU())
+    beta, gamma = thresholds(nn.SiLU())
     assert -7.6 < beta < -6.5
     assert gamma == -beta
     assert abs(nn.SiLU()(torch.tensor(beta - 0.01))) < 0.005
@@ -101,6 +103,8 @@ def test_smoothed_cross_entropy() -> None:
 
 @pytest.mark.parametrize("name", zoo.ARCHITECTURES)
 def test_values_of_zero_change_nothing(name: str) -> None:
+    """Only to within rounding while worn: a wider matrix moves elements between the body and the
+    tail of a vector, where SiLU and GeLU may round differently. Bit for bit once it is off."""
     net = zoo.net(name)
     place = ffn.find(net)
     ids = torch.arange(4, 12)[None]
@@ -108,6 +112,6 @@ def test_values_of_zero_change_nothing(name: str) -> None:
     with torch.no_grad():
         before = net(input_ids=ids, **more).logits
         place.widen(net, torch.randn(3, place.width), torch.zeros(3), torch.zeros(3, place.width))
-        assert torch.equal(net(input_ids=ids, **more).logits, before)
+        torch.testing.assert_close(net(input_ids=ids, **more).logits, before)
         place.bare(net)
         assert torch.equal(net(input_ids=ids, **more).logits, before)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tpatcher import peak
+from tpatcher import peak_memory as peak
 
 HERE = torch.device("cpu")
 

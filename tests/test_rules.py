@@ -10,7 +10,8 @@ from torch import Tensor
 import tpatcher as tp
 import tpatcher.errors
 from tests import zoo
-from tpatcher.patch import Neurons, from_bytes
+from tpatcher.patches import from_bytes
+from tpatcher.patches.neurons import Neurons
 
 TEXTS = [" ".join(Random(i).choices(zoo.WORDS, k=Random(i).randint(2, 9))) for i in range(60)]
 ASKED = [f"what is the {word} of rome ?" for word in ("river", "city", "bird")]

@@ -19,11 +19,11 @@ import tpatcher as tp
 from tests import zoo
 from tests.test_rules import TEXTS, fresh
 from tpatcher import sme
-from tpatcher.answers import Paths
 from tpatcher.data.split import Split
 from tpatcher.editors.base import Editor
 from tpatcher.errors import Damaged, NotFixed
-from tpatcher.patch import Patch
+from tpatcher.models.retention import Paths
+from tpatcher.patches.base import Patch
 
 
 class Table:

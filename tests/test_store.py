@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from tests import postgres as pg
 from tests import zoo
-from tpatcher import schema
 from tpatcher.errors import BadInput, Damaged, HeadMoved, NotFound, NotStored, WrongBase
 from tpatcher.example import Example
-from tpatcher.models import Model
-from tpatcher.patch import Neurons
-from tpatcher.store import Store
+from tpatcher.models.model import Model
+from tpatcher.patches.neurons import Neurons
+from tpatcher.store import engine
+from tpatcher.store import tables as schema
+from tpatcher.store.store import Store
 
 postgres = pytest.fixture(scope="module")(pg.running)
 url = pytest.fixture(params=["sqlite", "postgres"])(pg.place)
@@ -297,7 +298,7 @@ def test_an_older_store_is_brought_up_to_date_and_a_newer_one_refused(
     assert [p.id for p in store.live()] == [patch(1).id]
     assert all(sa.inspect(store.engine).has_table(table.name) for table in later)
     store.close()
-    monkeypatch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
+    monkeypatch.setattr(schema, "MIGRATIONS", engine.MIGRATIONS[:1])
     with pytest.raises(BadInput, match="version 3, but this tpatcher knows up to 1"):
         Store(url, model)
 

@@ -11,9 +11,9 @@ import pytest
 from tests import postgres as pg
 from tests.test_store import fitting, patch
 from tpatcher.errors import NotStored
-from tpatcher.models import Model
-from tpatcher.patch import Neurons
-from tpatcher.store import Store
+from tpatcher.models.model import Model
+from tpatcher.patches.neurons import Neurons
+from tpatcher.store.store import Store
 
 postgres = pytest.fixture(scope="module")(pg.running)
 url = pytest.fixture(params=["sqlite", "postgres"])(pg.place)

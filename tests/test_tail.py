@@ -6,8 +6,8 @@ import torch
 import tpatcher as tp
 from tests import zoo
 from tests.test_rules import TEXTS, fresh
-from tpatcher.answers import trace
-from tpatcher.editors.fast import Settings
+from tpatcher.editors.tpatcher.max_margin import Settings
+from tpatcher.models.traces import trace
 
 GENERATES = [name for name, task in zoo.ARCHITECTURES.items() if task != "classify"]
 

@@ -17,12 +17,14 @@ from transformers import (
     Trainer,
 )
 
-from tpatcher import train as training
+from tpatcher.checkpoints import builtin
+from tpatcher.checkpoints import train as training
+from tpatcher.checkpoints.builtin import BUILTIN, train_builtin
+from tpatcher.checkpoints.train import Agreement, Recipe, train
 from tpatcher.data.builtin import builtin_fc, builtin_qa
 from tpatcher.data.split import Split
 from tpatcher.errors import BadInput
 from tpatcher.example import Example
-from tpatcher.train import BUILTIN, Agreement, Recipe, train, train_builtin
 
 SHIPPED = Path(training.__file__).parent / "data"
 QUICK = Recipe(epochs=2, rate=1e-3, batch=4, half=True, agreement=0.1)
@@ -107,7 +109,7 @@ def test_agreement_is_best_where_rephrasings_look_alike(shape: tuple[int, ...]) 
 
 def test_without_agreement_rephrasings_are_not_needed(tmp_path: Path) -> None:
     rows = [replace(e, rephrasings=()) for e in CLAIMS]
-    net = training.small_classifier(tokenizer := training.small_tokenizer(rows))
+    net = builtin.small_classifier(tokenizer := builtin.small_tokenizer(rows))
     for recipe in (QUICK, replace(QUICK, agreement=0.0)):
         out = tmp_path / str(recipe.agreement)
         training.fit(net, tokenizer, split_of(rows), out, recipe, progress=False)
@@ -118,8 +120,8 @@ def test_without_agreement_rephrasings_are_not_needed(tmp_path: Path) -> None:
 
 def test_what_no_training_row_has_can_be_said_all_the_same() -> None:
     """A token in the middle of a merge is the sum of its parts, as long as the others."""
-    tokenizer = training.small_tokenizer(rows := [Example("Lima Lima", "Lima"), Example("M", "M")])
-    net = training.small_seq2seq(tokenizer)
+    tokenizer = builtin.small_tokenizer(rows := [Example("Lima Lima", "Lima"), Example("M", "M")])
+    net = builtin.small_seq2seq(tokenizer)
     table = net.get_input_embeddings().weight.data
     middle, whole, left, right = tokenizer.convert_tokens_to_ids(["Li", "ĠLima", "L", "i"])
     kept = table[whole].clone()

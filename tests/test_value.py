@@ -6,9 +6,9 @@ import torch
 import tpatcher as tp
 from tests import zoo
 from tests.test_rules import TEXTS
-from tpatcher import value
+from tpatcher.editors.tpatcher import values as value
+from tpatcher.editors.tpatcher.values import values
 from tpatcher.errors import NotFixed
-from tpatcher.value import values
 
 ASKED = tp.Example("who wrote hamlet ?", "paris")
 

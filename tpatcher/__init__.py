@@ -8,11 +8,11 @@ __version__ = "0.1.0"
 # Torch and Transformers take seconds to import, so a name is looked up when it is first used.
 _NAMES = {
     "Example": "example",
-    "Memory": "memory",
-    "Model": "models",
-    "TPatcher": "editors",
+    "Memory": "editors.tpatcher.memory",
+    "Model": "models.model",
+    "TPatcher": "editors.tpatcher",
     "EDITORS": "editors",
-    "load": "models",
+    "load": "models.loading",
     "run": "sme",
     "score": "sme",
 }
@@ -24,9 +24,10 @@ __all__ = [
 if TYPE_CHECKING:
     from tpatcher import data, errors
     from tpatcher.editors import EDITORS, TPatcher
+    from tpatcher.editors.tpatcher.memory import Memory
     from tpatcher.example import Example
-    from tpatcher.memory import Memory
-    from tpatcher.models import Model, load
+    from tpatcher.models.loading import load
+    from tpatcher.models.model import Model
     from tpatcher.sme import run, score
 
 

@@ -9,14 +9,16 @@ from statistics import fmean, pstdev
 from time import perf_counter
 from typing import Any
 
-from tpatcher import pack
-from tpatcher.answers import Paths
+from tpatcher import files
 from tpatcher.editors.base import Editor
 from tpatcher.errors import Damaged, NotFixed
 from tpatcher.example import Example
-from tpatcher.models import Model
-from tpatcher.patch import Neurons, Patch, from_bytes
-from tpatcher.peak import watch
+from tpatcher.models.model import Model
+from tpatcher.models.retention import Paths
+from tpatcher.patches import from_bytes
+from tpatcher.patches.base import Patch
+from tpatcher.patches.neurons import Neurons
+from tpatcher.peak_memory import watch
 
 
 @dataclass(frozen=True)
@@ -201,12 +203,12 @@ class Log:
     def begin(self, header: dict[str, Any]) -> list[Step]:
         """Start, or find the steps that an earlier, killed run of the same kind has made."""
         if not self.path.exists():
-            pack.replace(self.path, (json.dumps(header) + "\n").encode())
+            files.replace(self.path, (json.dumps(header) + "\n").encode())
             return []
         lines = self.path.read_bytes().split(b"\n")
         whole = b"\n".join(lines[:-1]) + b"\n"
         if lines[-1]:  # half a line: the kill came while it was written
-            pack.replace(self.path, whole)
+            files.replace(self.path, whole)
         found = json.loads(lines[0])
         if found != header:
             other = [k for k in header if found.get(k) != header[k]]
@@ -214,7 +216,7 @@ class Log:
         return [_step(json.loads(line)) for line in lines[1:-1]]
 
     def save(self, index: int, patch: Patch) -> None:
-        pack.replace(self.patches / f"{index}.safetensors", patch.to_bytes())
+        files.replace(self.patches / f"{index}.safetensors", patch.to_bytes())
 
     def patch(self, step: Step) -> Patch | None:
         if step.patch is None:

@@ -7,8 +7,8 @@ from random import Random
 
 from tpatcher import sme
 from tpatcher.bench import published
+from tpatcher.bench.experiments import Plan
 from tpatcher.bench.job import Job
-from tpatcher.bench.tables import Plan
 
 LIKE = {"t-patcher-fast": "t-patcher", "grace": "t-patcher", "lora": "ft-all"}
 

@@ -12,12 +12,12 @@ from tests.bench import tiny
 from tests.test_cli import tpatcher
 from tpatcher import sme
 from tpatcher.bench import job as jobs
+from tpatcher.bench.experiments import FIRST, Task
+from tpatcher.bench.experiments import jobs as jobs_of
 from tpatcher.bench.job import Job
-from tpatcher.bench.tables import FIRST, Task
-from tpatcher.bench.tables import jobs as jobs_of
+from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.errors import BadInput, Damaged
-from tpatcher.memory import Memory
-from tpatcher.models import load
+from tpatcher.models.loading import load
 
 OTHER: dict[str, Any] = {
     "fields": {"preset": "paper"}, "path": Path("x"), "without": Path("x"), "editor": "ft-all",

@@ -13,10 +13,10 @@ import pytest
 
 from tests.bench import tiny
 from tests.bench.watching import Noted
-from tpatcher.bench import where
+from tpatcher.bench import runner as where
+from tpatcher.bench.experiments import Plan
 from tpatcher.bench.reproduce import works
-from tpatcher.bench.sheets import Sheet, sheet
-from tpatcher.bench.tables import Plan
+from tpatcher.bench.results import Sheet, sheet
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow  # each of Ray's workers imports Torch and Transformers anew

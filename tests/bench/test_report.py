@@ -10,13 +10,14 @@ import pytest
 from rich.console import Console
 
 from tests.bench import made_up
-from tpatcher.bench import published, render
+from tpatcher.bench import published
 from tpatcher.bench.claims import CLAIMS, checked
+from tpatcher.bench.experiments import TABLES, Plan, asked, plan
+from tpatcher.bench.report import tables as render
 from tpatcher.bench.reproduce import tasks_of
 from tpatcher.bench.reproduce import written as write_all
+from tpatcher.bench.results import Sheet, sheet
 from tpatcher.bench.scale import FULL, SMALL
-from tpatcher.bench.sheets import Sheet, sheet
-from tpatcher.bench.tables import TABLES, Plan, asked, plan
 from tpatcher.errors import BadInput
 
 

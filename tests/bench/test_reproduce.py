@@ -9,9 +9,9 @@ from rich.console import Console
 from tests.bench import tiny
 from tests.test_cli import tpatcher
 from tpatcher.bench import estimate, reproduce
+from tpatcher.bench.experiments import TABLES, plan
 from tpatcher.bench.reproduce import tasks_of, works
 from tpatcher.bench.scale import FULL, SMALL
-from tpatcher.bench.tables import TABLES, plan
 from tpatcher.errors import BadInput
 
 
@@ -36,7 +36,9 @@ def test_rows_can_be_left_out(tmp_path: Path) -> None:
 
 
 def test_both_tasks_end_to_end_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpatcher.bench.tables.BETAS", ())  # they train as the paper does: slowly
+    monkeypatch.setattr(
+        "tpatcher.bench.experiments.BETAS", ()
+    )  # they train as the paper does: slowly
     tasks = [tiny.task(tmp_path, "bert"), tiny.task(tmp_path, "bart")]
     out = tmp_path / "out"
     words = ["reproduce", "frontier", "--scale", "small", "--edits", 1, "--out", out]
@@ -57,7 +59,7 @@ def test_an_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.Monk
     def interrupted(*_: object) -> dict[str, str]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tpatcher.bench.where.run", interrupted)
+    monkeypatch.setattr("tpatcher.bench.runner.run", interrupted)
     console = Console(record=True, quiet=False, file=(tmp_path / "said").open("w"))
     done = reproduce.reproduce(
         console, ["table6"], [tiny.task(tmp_path, "bert")], tiny.SCALE, tmp_path / "out", "again!"

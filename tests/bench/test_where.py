@@ -12,11 +12,11 @@ import pytest
 
 from tests.bench import tiny
 from tests.bench.watching import Noted
-from tpatcher.bench import where
+from tpatcher.bench import runner as where
+from tpatcher.bench.experiments import Task
 from tpatcher.bench.job import Job
 from tpatcher.bench.reproduce import placed, works
-from tpatcher.bench.tables import Task
-from tpatcher.bench.where import Files, Here, Lost, Processes, Work
+from tpatcher.bench.runner import Files, Here, Lost, Processes, Work
 from tpatcher.errors import BadInput
 
 
@@ -118,7 +118,7 @@ def test_processes_do_the_same_as_here_even_if_one_dies(task: Task, tmp_path: Pa
 def test_trained_editors_are_fitted_once(
     task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpatcher.bench.tables.trained", tiny.quick)
+    monkeypatch.setattr("tpatcher.bench.experiments.trained", tiny.quick)
     planned = tiny.planned(task, "mend", "sera")
     noted = Noted()
     assert where.run(works(planned), Here(tmp_path), tmp_path, noted) == {}

@@ -8,10 +8,10 @@ from typing import Any
 from tests.test_rules import TEXTS
 from tests.test_sme import stream_of
 from tests.test_tasks import saved
+from tpatcher.bench.experiments import FOLDERS, Plan, Task, jobs
 from tpatcher.bench.reproduce import tasks_of
 from tpatcher.bench.scale import SMALL, Scale
-from tpatcher.bench.tables import FOLDERS, Plan, Task, jobs
-from tpatcher.models import load
+from tpatcher.models.loading import load
 
 SCALE: Scale = replace(
     SMALL,

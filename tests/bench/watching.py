@@ -1,6 +1,6 @@
 """A watch that only takes notes."""
 
-from tpatcher.bench.where import Work
+from tpatcher.bench.runner import Work
 
 
 class Noted:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tpatcher.data.folder import locate
+from tpatcher.data.locate import locate
 from tpatcher.errors import BadInput
 
 

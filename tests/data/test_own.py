@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpatcher.data.own import own, read_examples, read_texts
-from tpatcher.data.rows import SkippedLines
+from tpatcher.data.custom import own, read_examples, read_texts
+from tpatcher.data.reader import SkippedLines
 from tpatcher.errors import BadInput
 from tpatcher.example import Example
 

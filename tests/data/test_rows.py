@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tpatcher.data.formats import Row
-from tpatcher.data.rows import SkippedLines, kind, read
+from tpatcher.data.reader import SkippedLines, kind, read
 from tpatcher.errors import BadInput
 
 

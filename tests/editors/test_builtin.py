@@ -10,8 +10,8 @@ import tpatcher as tp
 from tpatcher.data.builtin import builtin_fc, builtin_qa, grouped
 from tpatcher.data.split import Split
 from tpatcher.editors import KE, Editor, FTAll, FTAllKL, FTLast, Mend, Sera, Serac
+from tpatcher.editors.tpatcher.paper import Schedule
 from tpatcher.sme import Scores, run, score
-from tpatcher.solver import Schedule
 
 pytestmark = pytest.mark.slow
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 import tpatcher as tp
 from tests import zoo
-from tpatcher import pack
 from tpatcher.editors import EDITORS, Editor
 from tpatcher.errors import BadInput, NotRemovable
-from tpatcher.patch import Patch, from_bytes
+from tpatcher.patches import from_bytes, pack
+from tpatcher.patches.base import Patch
 
 ARCHITECTURES = ("bert", "bart", "gpt2")
 TEXTS = ["who wrote hamlet ?", "what is the capital of france ?", "the dog is red", "a cat in rome",

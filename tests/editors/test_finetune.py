@@ -9,9 +9,9 @@ import tpatcher as tp
 from tests.editors.test_every import TEXTS, examples, fresh, wrong
 from tpatcher.editors import FTAll, FTAllKL, FTLast
 from tpatcher.editors.finetune import Anchor
-from tpatcher.editors.forced import kl
 from tpatcher.errors import NoMemory
-from tpatcher.weights import Weights, matrices
+from tpatcher.models.training import kl
+from tpatcher.patches.weights import Weights, matrices
 
 
 def test_kl_by_hand() -> None:

@@ -5,9 +5,9 @@ import torch
 
 import tpatcher as tp
 from tests.editors.test_every import TEXTS, fresh, logits
-from tpatcher.codebook import Codebook, match
 from tpatcher.editors import Editor, Grace, TPatcher
 from tpatcher.editors.grace import Book
+from tpatcher.patches.codebook import Codebook, match
 
 
 def book() -> Book:

@@ -4,10 +4,10 @@ import torch
 
 from tests.editors.test_every import TEXTS, examples, fresh
 from tpatcher.editors import KE
-from tpatcher.editors.forced import force
-from tpatcher.editors.hyper import Watched, outer, sizes
-from tpatcher.editors.ke import Learner, gated
-from tpatcher.editors.lessons import Lesson
+from tpatcher.editors.trained.hypernetwork import Watched, outer, sizes
+from tpatcher.editors.trained.ke import Learner, gated
+from tpatcher.editors.trained.training_edits import Lesson
+from tpatcher.models.training import force
 
 
 def gates(zero: bool) -> list[torch.Tensor]:

@@ -5,10 +5,10 @@ import torch
 
 import tpatcher as tp
 from tests.editors.test_every import TEXTS, fresh
-from tpatcher.editors.klpatch import kl_loss
-from tpatcher.editors.mistake import Mistake, Past
+from tpatcher.editors.tpatcher.kl import kl_loss
+from tpatcher.editors.tpatcher.mistake import Mistake, Past
+from tpatcher.editors.tpatcher.paper import Schedule
 from tpatcher.errors import BadInput
-from tpatcher.solver import Schedule
 
 EXAMPLE = tp.Example("the red dog", "paris")
 

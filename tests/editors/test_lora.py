@@ -9,7 +9,7 @@ import tpatcher as tp
 from tests.editors.test_every import TEXTS, fresh
 from tpatcher.editors import Lora
 from tpatcher.errors import BadInput
-from tpatcher.weights import Weights, last_layer, matrices
+from tpatcher.patches.weights import Weights, last_layer, matrices
 
 EXAMPLE = tp.Example(TEXTS[0], "shakespeare")
 

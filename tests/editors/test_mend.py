@@ -8,10 +8,10 @@ import torch
 import tpatcher as tp
 from tests.editors.test_every import TEXTS, examples, fresh, wrong
 from tpatcher.editors import Mend
-from tpatcher.editors.forced import cross_entropy, force, logits, trainable
-from tpatcher.editors.hyper import Watched, outer, transposed
-from tpatcher.editors.mend import Transform
+from tpatcher.editors.trained.hypernetwork import Watched, outer, transposed
+from tpatcher.editors.trained.mend import Transform
 from tpatcher.errors import BadInput, NoMemory, WrongBase
+from tpatcher.models.training import cross_entropy, force, logits, trainable
 
 
 @pytest.mark.parametrize("name", ["bert", "bart", "gpt2", "llama", "opt"])

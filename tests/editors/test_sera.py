@@ -4,9 +4,9 @@ import torch
 
 import tpatcher as tp
 from tests.editors.test_every import TEXTS, examples, fresh
-from tpatcher.counterfactual import Counterfactual
 from tpatcher.editors import Sera, Serac
-from tpatcher.recall import Recall, Scope, states
+from tpatcher.patches.cached_answer import Recall, Scope, states
+from tpatcher.patches.pointer_network import Counterfactual
 
 
 def recall(model: tp.Model, text: str, answer: str, radius: float) -> Recall:

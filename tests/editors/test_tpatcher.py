@@ -8,10 +8,10 @@ import torch
 import tpatcher as tp
 from tests import zoo
 from tests.test_rules import TEXTS, fresh
-from tpatcher import solver
-from tpatcher.editors import fast
+from tpatcher.editors.tpatcher import max_margin as fast
+from tpatcher.editors.tpatcher import paper as solver
 from tpatcher.errors import AlreadyRight, BadInput, Conflict, NoMemory, NotFixed
-from tpatcher.patch import Neurons
+from tpatcher.patches.neurons import Neurons
 
 
 def wrong(model: tp.Model, text: str) -> tp.Example:

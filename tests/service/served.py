@@ -22,11 +22,11 @@ from fastapi.testclient import TestClient
 from tests import zoo
 from tpatcher.editors import TPatcher
 from tpatcher.example import Example
-from tpatcher.models import Model
+from tpatcher.models.model import Model
 from tpatcher.service.app import create_app
 from tpatcher.service.ground import Ground
 from tpatcher.service.guard import Rules
-from tpatcher.store import Store
+from tpatcher.store.store import Store
 
 ASKED = "who wrote hamlet ?"
 RUN = """

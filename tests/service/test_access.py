@@ -10,8 +10,8 @@ from fastapi.testclient import TestClient
 from tests.service import served
 from tests.service.served import ASKED
 from tpatcher.errors import BadInput
-from tpatcher.service.access import ROLES, Access, Role, is_loopback, issue
-from tpatcher.service.run import serve
+from tpatcher.service.auth import ROLES, Access, Role, is_loopback, issue
+from tpatcher.service.serve import serve
 
 CALLS: list[tuple[Role, str, str, dict[str, object] | None]] = [
     ("answer", "POST", "/v1/answer", {"text": ASKED}),

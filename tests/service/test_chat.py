@@ -8,7 +8,7 @@ import pytest
 
 from tests.service import served
 from tests.service.served import ASKED
-from tpatcher.models import Model
+from tpatcher.models.model import Model
 
 RIGHT = "william shakespeare"
 

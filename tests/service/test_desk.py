@@ -12,12 +12,12 @@ from tests.service import served
 from tests.service.served import ASKED, texts, wrong
 from tpatcher.errors import Busy, HeadMoved
 from tpatcher.example import Example
-from tpatcher.patch import Neurons
+from tpatcher.patches.neurons import Neurons
+from tpatcher.service.answering import Watch
 from tpatcher.service.batcher import Batcher
-from tpatcher.service.desk import Desk
 from tpatcher.service.ground import Ground
-from tpatcher.service.watch import Watch
-from tpatcher.store import Store
+from tpatcher.service.live import Desk
+from tpatcher.store.store import Store
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_fix_is_made_again_when_another_was_first(
 
 @pytest.mark.parametrize("name", ["bert", "distilbert", "gpt2", "opt", "llama", "bart", "t5"])
 def test_what_fired_is_what_a_trace_says(name: str) -> None:
-    from tpatcher.answers import trace
+    from tpatcher.models.traces import trace
 
     model, editor = served.fitted(name)
     worn = model.twin()

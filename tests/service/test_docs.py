@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.service import served
-from tpatcher.models import load
-from tpatcher.service.run import build, traffic
+from tpatcher.models.loading import load
+from tpatcher.service.serve import build, traffic
 
 PAGE = Path(__file__).parents[2] / "docs" / "service.md"
 

@@ -9,10 +9,10 @@ import torch
 from tests.service import served
 from tests.service.served import ASKED, texts, wrong
 from tpatcher.example import Example
-from tpatcher.models import Model
-from tpatcher.patch import Neurons
+from tpatcher.models.model import Model
+from tpatcher.patches.neurons import Neurons
 from tpatcher.service.guard import Guard, Rules, broken
-from tpatcher.service.traffic import Traffic
+from tpatcher.service.recent import Traffic
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_the_same_text_fixed_again_is_not_a_broken_fix(
 
 
 def test_an_own_file_of_canaries_is_read(tmp_path: Path) -> None:
-    from tpatcher.service.run import watched
+    from tpatcher.service.serve import watched
 
     file = tmp_path / "canaries.jsonl"
     file.write_text('{"text": "is it red ?", "answer": "yes"}\n')

@@ -12,13 +12,14 @@ from fastapi.testclient import TestClient
 from tests.service import served
 from tests.service.served import ASKED, texts, wrong
 from tests.test_consolidate import EASY
-from tpatcher.chain import Move
+from tpatcher.checkpoints.handover import move
 from tpatcher.example import Example
-from tpatcher.models import load
-from tpatcher.move import follow, move
+from tpatcher.models.loading import load
 from tpatcher.service.limits import Limits
-from tpatcher.service.run import build
-from tpatcher.store import Store
+from tpatcher.service.serve import build
+from tpatcher.store.location import follow
+from tpatcher.store.log import Move
+from tpatcher.store.store import Store
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ def test_what_was_taught_is_guarded_on_the_new_base(model: Path, tmp_path: Path)
 def test_a_move_that_cannot_be_followed_leaves_the_old_base_answering(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpatcher.service.replicas.PAUSE", 0.1)
+    monkeypatch.setattr("tpatcher.service.follower.PAUSE", 0.1)
     app = build(load(model), tmp_path / "s.db", memory=tmp_path / "texts.txt")
     with TestClient(app, base_url="http://127.0.0.1", client=("127.0.0.1", 1)) as client:
         said = client.post("/v1/answer", json={"text": ASKED}).json()

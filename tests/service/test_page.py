@@ -10,7 +10,7 @@ from tests.service import browser as chromium
 from tests.service import served
 from tests.service.browser import Browser
 from tests.service.served import ASKED, texts, wrong
-from tpatcher.service.access import Access, issue
+from tpatcher.service.auth import Access, issue
 from tpatcher.service.guard import Rules
 
 pytestmark = pytest.mark.skipif(chromium.FOUND is None, reason="Chromium is not installed")

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tpatcher import ffn
-from tpatcher.answers import traces
 from tpatcher.example import Example
-from tpatcher.models import Model, is_last
-from tpatcher.patch import Neurons
+from tpatcher.models.model import Model, is_last
+from tpatcher.models.traces import traces
+from tpatcher.nets import ffn
+from tpatcher.patches.neurons import Neurons
 
 SHOWN = 60  # neurons in a heat map
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tpatcher.bench.sheets import Line, Sheet
-from tpatcher.bench.tables import FT, LABELS
+from tpatcher.bench.experiments import FT, LABELS
+from tpatcher.bench.results import Line, Sheet
 
 KEPT = ("SR", "ER", "TrainR", "TestR")
 

@@ -10,16 +10,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tpatcher import pack, sme
-from tpatcher.answers import Paths
+from tpatcher import files, sme
 from tpatcher.bench import activations, published
-from tpatcher.bench.figures import curves, heat
 from tpatcher.bench.published import METRICS
-from tpatcher.bench.report import Row, Section, html
+from tpatcher.bench.report.demo_html import Row, Section, html
+from tpatcher.bench.report.figures import curves, heat
 from tpatcher.data import DATASETS
 from tpatcher.editors import EDITORS, Editor
 from tpatcher.example import Example
-from tpatcher.models import Model, load
+from tpatcher.models.loading import load
+from tpatcher.models.model import Model
+from tpatcher.models.retention import Paths
 
 BUILTIN = {
     "builtin-fc": "Fact checking: is a claim true? A small BERT-like classifier.",
@@ -53,10 +54,10 @@ def demo(
         "tpatcher demo", ABOUT,
         "tpatcher demo", sections,
     )  # fmt: skip
-    pack.replace(report, page.encode())
+    files.replace(report, page.encode())
     console.print(f"The report is in [bold]{report}[/].")
     if numbers is not None:
-        pack.replace(numbers, json.dumps(results, indent=1).encode())
+        files.replace(numbers, json.dumps(results, indent=1).encode())
     if not met:
         console.print(f"[red]T-Patcher missed a bar: {BARS}[/]")
     return met

@@ -2,7 +2,7 @@
 
 from tpatcher.bench import published
 from tpatcher.bench.job import Job
-from tpatcher.bench.where import Work
+from tpatcher.bench.runner import Work
 
 # seconds per edit: fact checking, question answering
 PER_EDIT = {

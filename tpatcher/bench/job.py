@@ -13,19 +13,21 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
-from tpatcher import pack, sme
-from tpatcher.answers import Paths, Trace
+from tpatcher import files, sme
 from tpatcher.bench import activations
-from tpatcher.codebook import Codebook
 from tpatcher.data import dataset, read_texts
 from tpatcher.data.builtin import FACTS, grouped
 from tpatcher.data.split import Split
 from tpatcher.editors import EDITORS, Editor, TPatcher
-from tpatcher.editors.trained import Trained
+from tpatcher.editors.tpatcher.memory import Memory
+from tpatcher.editors.trained.base import Trained
 from tpatcher.errors import BadInput, Damaged
 from tpatcher.example import Example
-from tpatcher.memory import Memory
-from tpatcher.models import Model, load
+from tpatcher.models.loading import load
+from tpatcher.models.model import Model
+from tpatcher.models.retention import Paths
+from tpatcher.models.traces import Trace
+from tpatcher.patches.codebook import Codebook
 
 SCORES = "scores.json"
 
@@ -237,7 +239,7 @@ def run(
         "activations": activations.measure(model, _wrong(retain["test"])),
         "seconds": round(perf_counter() - began, 1),
     }
-    pack.replace(out / SCORES, json.dumps(result, indent=1).encode())
+    files.replace(out / SCORES, json.dumps(result, indent=1).encode())
     return result
 
 
@@ -283,7 +285,7 @@ def _paths(model: Model, examples: Sequence[Example], beside: Path, progress: bo
     paths = Paths(model, examples, progress=progress)
     if paths.usable and examples:
         beside.mkdir(parents=True, exist_ok=True)
-        pack.replace(kept, save({k: v.contiguous() for k, v in vars(paths.seen).items()}))
+        files.replace(kept, save({k: v.contiguous() for k, v in vars(paths.seen).items()}))
     return paths
 
 

@@ -9,17 +9,20 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
-from tpatcher import pack
-from tpatcher.bench import estimate, page, render, where
+from tpatcher import files
+from tpatcher.bench import estimate
+from tpatcher.bench import runner as where
 from tpatcher.bench.claims import checked
+from tpatcher.bench.experiments import Plan, Task, plan
+from tpatcher.bench.progress import Screen
+from tpatcher.bench.report import html as page
+from tpatcher.bench.report import tables as render
+from tpatcher.bench.results import Sheet, sheet
+from tpatcher.bench.runner import Here, OnRay, Place, Processes, Work
 from tpatcher.bench.scale import Scale
-from tpatcher.bench.screen import Screen
-from tpatcher.bench.sheets import Sheet, sheet
-from tpatcher.bench.tables import Plan, Task, plan
-from tpatcher.bench.where import Here, OnRay, Place, Processes, Work
 from tpatcher.data import DATASETS
 from tpatcher.errors import BadInput
-from tpatcher.models import load
+from tpatcher.models.loading import load
 
 FORMATS = {"md": render.markdown, "tex": render.latex, "csv": render.comma_separated}
 
@@ -144,14 +147,14 @@ def written(
         for kind, rendered in FORMATS.items():
             if group and group[0].columns:
                 text = rendered(group)
-                pack.replace(out / "tables" / f"{group[0].name}.{kind}", text.encode())
+                files.replace(out / "tables" / f"{group[0].name}.{kind}", text.encode())
                 whole += [text] if kind == "md" else []
-    pack.replace(out / "tables.md", "\n".join(whole).encode())
+    files.replace(out / "tables.md", "\n".join(whole).encode())
     notes = ""
     with suppress(FileNotFoundError):
         notes = (out / "notes.md").read_text(encoding="utf-8")
     html = page.html(sheets, scale, command, notes)
-    pack.replace(out / "report.html", html.encode())
+    files.replace(out / "report.html", html.encode())
     console.print(f"The report is in [bold]{out / 'report.html'}[/], tables in {out / 'tables'}.")
 
 

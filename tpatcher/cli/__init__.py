@@ -4,8 +4,8 @@ import sys
 
 from rich.console import Console
 
-from tpatcher.cli import bench, edit, operate, research  # noqa: F401 (each adds commands)
-from tpatcher.cli.base import app as app
+from tpatcher.cli import bench, experiments, fixes, service  # noqa: F401 (each adds commands)
+from tpatcher.cli.common import app as app
 from tpatcher.errors import TPatcherError
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tpatcher.cli.base import app
+from tpatcher.cli.common import app
 from tpatcher.errors import BadInput
 
 bench = typer.Typer(no_args_is_help=True, help="Measure what editing costs on this machine.")

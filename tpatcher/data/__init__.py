@@ -7,9 +7,9 @@ from typing import Any
 
 from tpatcher.data.builtin import builtin_fc, builtin_qa
 from tpatcher.data.counterfact import counterfact
+from tpatcher.data.custom import own, read_examples, read_texts
 from tpatcher.data.fever import fever
-from tpatcher.data.own import own, read_examples, read_texts
-from tpatcher.data.rows import SkippedLines
+from tpatcher.data.reader import SkippedLines
 from tpatcher.data.split import Split
 from tpatcher.data.zsre import zsre
 from tpatcher.errors import BadInput, NoMemory

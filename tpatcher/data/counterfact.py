@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from tpatcher.data.fields import inner, others, text, texts
-from tpatcher.data.folder import locate
 from tpatcher.data.formats import Row
-from tpatcher.data.rows import read
+from tpatcher.data.locate import locate
+from tpatcher.data.reader import read
 from tpatcher.data.split import Split, by_ratio
 from tpatcher.example import Example
 

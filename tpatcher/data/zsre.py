@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tpatcher.data.custom import read_texts
 from tpatcher.data.fields import answers, others, text, texts
-from tpatcher.data.folder import locate
 from tpatcher.data.formats import Row
-from tpatcher.data.own import read_texts
-from tpatcher.data.rows import read
+from tpatcher.data.locate import locate
+from tpatcher.data.reader import read
 from tpatcher.data.split import Split, by_ratio
 from tpatcher.example import Example
 

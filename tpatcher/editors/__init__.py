@@ -3,11 +3,11 @@
 from tpatcher.editors.base import Editor
 from tpatcher.editors.finetune import FTAll, FTAllKL, FTLast, FTLastKL
 from tpatcher.editors.grace import Grace
-from tpatcher.editors.ke import KE
 from tpatcher.editors.lora import Lora
-from tpatcher.editors.mend import Mend
-from tpatcher.editors.sera import Sera, Serac
 from tpatcher.editors.tpatcher import TPatcher
+from tpatcher.editors.trained.ke import KE
+from tpatcher.editors.trained.mend import Mend
+from tpatcher.editors.trained.sera import Sera, Serac
 
 EDITORS: dict[str, type[Editor]] = {
     kind.name: kind

@@ -7,8 +7,8 @@ from typing import ClassVar, Self
 
 from tpatcher.errors import AlreadyRight, BadInput, Conflict
 from tpatcher.example import Example, normal
-from tpatcher.models import Model
-from tpatcher.patch import Patch
+from tpatcher.models.model import Model
+from tpatcher.patches.base import Patch
 
 
 @dataclass

@@ -13,15 +13,15 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from tpatcher.answers import followed
 from tpatcher.editors.base import Editor
-from tpatcher.editors.forced import cross_entropy, descend, force, kl, logits, trainable
 from tpatcher.errors import NoMemory
 from tpatcher.example import Example
-from tpatcher.models import Model
-from tpatcher.patch import Patch
-from tpatcher.tasks import Forced
-from tpatcher.weights import Weights, last_layer, matrices
+from tpatcher.models.model import Model
+from tpatcher.models.traces import followed
+from tpatcher.models.training import cross_entropy, descend, force, kl, logits, trainable
+from tpatcher.nets.tasks import Forced
+from tpatcher.patches.base import Patch
+from tpatcher.patches.weights import Weights, last_layer, matrices
 
 
 @dataclass

@@ -13,13 +13,14 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from tpatcher import ffn
-from tpatcher.codebook import Codebook, distances, newest, write
 from tpatcher.editors.base import Editor
-from tpatcher.editors.forced import cross_entropy, descend, force, logits
 from tpatcher.example import Example
-from tpatcher.models import Model
-from tpatcher.tail import Probe
+from tpatcher.models.model import Model
+from tpatcher.models.training import cross_entropy, descend, force, logits
+from tpatcher.nets import ffn
+from tpatcher.nets.tail import Probe
+from tpatcher.nets.twin import twin
+from tpatcher.patches.codebook import Codebook, distances, newest, write
 
 
 @dataclass
@@ -71,7 +72,7 @@ class Grace(Editor):
 
     def solve(self, model: Model, example: Example) -> Codebook:
         layer = self.layer if self.layer is not None else max(-2, -model.depth)
-        net = ffn.twin(model.net).eval()
+        net = twin(model.net).eval()
         place = ffn.find(net, layer)
         forced = force(model, [example.text], [example.answer])
         write(net, layer, None)

@@ -8,13 +8,14 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import nn
 
-from tpatcher import ffn
 from tpatcher.editors.base import Editor
 from tpatcher.editors.finetune import tune
 from tpatcher.errors import BadInput
 from tpatcher.example import Example
-from tpatcher.models import Model
-from tpatcher.weights import Weights, last_layer, matrices, swap
+from tpatcher.models.model import Model
+from tpatcher.nets import ffn
+from tpatcher.nets.twin import twin
+from tpatcher.patches.weights import Weights, last_layer, matrices, swap
 
 
 @dataclass
@@ -38,7 +39,7 @@ class Lora(Editor):
             from peft import LoraConfig, inject_adapter_in_model
         except ImportError as error:
             raise BadInput("LoRA needs peft: pip install 'tpatcher[lora]'") from error
-        net = ffn.twin(model.net).eval()
+        net = twin(model.net).eval()
         # peft freezes what it finds, so let it find parameters that no twin shares
         swap(net, {n: nn.Parameter(p.detach()) for n, p in net.named_parameters()})
         within = last_layer(net) if self.layers == "last" else ""

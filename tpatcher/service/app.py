@@ -14,19 +14,20 @@ from starlette.exceptions import HTTPException
 
 from tpatcher import __version__
 from tpatcher import errors as err
-from tpatcher.service.access import Access
+from tpatcher.service.auth import Access
 from tpatcher.service.batcher import Batcher
-from tpatcher.service.chat import OPENAI
-from tpatcher.service.desk import Desk
+from tpatcher.service.deps import Answerer, Service, State
+from tpatcher.service.follower import Follower
 from tpatcher.service.ground import Ground, Way
 from tpatcher.service.guard import Verdict
 from tpatcher.service.limits import Gate, Limits, Rate
+from tpatcher.service.live import Desk
 from tpatcher.service.metrics import Measured, Metrics
-from tpatcher.service.records import Audit, Reports
-from tpatcher.service.replicas import Follower
+from tpatcher.service.openai import OPENAI
 from tpatcher.service.routes import API
-from tpatcher.service.shapes import errors
-from tpatcher.service.state import Answerer, Service, State
+from tpatcher.service.schemas import errors
+from tpatcher.store.audit import Audit
+from tpatcher.store.reports import Reports
 
 PAGE = Path(__file__).with_name("page.html")
 STATUS: dict[type[err.TPatcherError], int] = {

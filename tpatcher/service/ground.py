@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tpatcher.chain import Move
 from tpatcher.editors import Editor
 from tpatcher.example import Example
-from tpatcher.models import Model
+from tpatcher.models.model import Model
 from tpatcher.service.guard import Guard, Rules
-from tpatcher.service.traffic import Traffic
-from tpatcher.store import Store
+from tpatcher.service.recent import Traffic
+from tpatcher.store.log import Move
+from tpatcher.store.store import Store
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,15 @@ from typing import Any
 
 import torch
 
-from tpatcher import ffn
-from tpatcher.answers import Paths
+from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.example import Example
-from tpatcher.memory import Memory
-from tpatcher.models import Model, is_last
-from tpatcher.patch import Neurons, Patch, rows
-from tpatcher.service.traffic import Traffic
-from tpatcher.solver import thresholds
+from tpatcher.models.model import Model, is_last
+from tpatcher.models.retention import Paths
+from tpatcher.nets import ffn
+from tpatcher.nets.activation import thresholds
+from tpatcher.patches.base import Patch
+from tpatcher.patches.neurons import Neurons, rows
+from tpatcher.service.recent import Traffic
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tpatcher.errors import BadInput, Busy
-from tpatcher.service.access import is_loopback
+from tpatcher.service.auth import is_loopback
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tpatcher.patch import Neurons
-from tpatcher.service.desk import Moment
+from tpatcher.patches.neurons import Neurons
+from tpatcher.service.live import Moment
 
 
 def heat(now: Moment, fixes: int = 24, questions: int = 24) -> dict[str, Any]:

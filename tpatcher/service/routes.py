@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Response
 
 from tpatcher.errors import BadInput, NotFound, Refused, TPatcherError
-from tpatcher.service import shapes
+from tpatcher.service import schemas as shapes
+from tpatcher.service.deps import Admin, Answerer, Fixer, Reporter, Service, State
 from tpatcher.service.pictures import heat
-from tpatcher.service.records import Report
-from tpatcher.service.shapes import Number, errors
-from tpatcher.service.state import Admin, Answerer, Fixer, Reporter, Service, State
+from tpatcher.service.schemas import Number, errors
+from tpatcher.store.reports import Report
 
 API = APIRouter(prefix="/v1")
 

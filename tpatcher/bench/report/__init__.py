@@ -1,0 +1,1 @@
+"""Reports of an experiment: tables, figures, and the page that shows them."""

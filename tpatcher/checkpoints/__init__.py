@@ -1,0 +1,1 @@
+"""Do I write a model for somebody else? Baked, exported, consolidated, trained."""

@@ -1,0 +1,117 @@
+"""A baked model as ONNX, for runtimes other than PyTorch: one forward pass, logits out.
+
+There is no cache in it: whoever generates with it gives all tokens so far at each step.
+"""
+
+import logging
+import warnings
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tpatcher.errors import BadInput, NotFixed, UnsupportedArchitecture
+from tpatcher.models.model import Model
+from tpatcher.nets.tasks import Forced
+
+FILE = "model.onnx"
+CLOSE = 1e-3  # logits of the two runtimes may differ by this much
+
+
+class Forward(nn.Module):
+    """A net as a function of tensors alone."""
+
+    def __init__(self, net: nn.Module, names: Sequence[str]) -> None:
+        super().__init__()
+        self.net, self.names = net, list(names)
+
+    def forward(self, *tensors: Tensor) -> Tensor:
+        given = dict(zip(self.names, tensors, strict=True))
+        logits: Tensor = self.net(**given, **self.more).logits
+        return logits
+
+    @property
+    def more(self) -> dict[str, bool]:
+        """Settings that keep what a graph has no place for out of it."""
+        classify = "Classification" in type(self.net).__name__
+        return {} if classify else {"use_cache": False}
+
+
+def available() -> None:
+    """`BadInput` if the extra is not installed."""
+    for name in ("onnx", "onnxruntime", "onnxscript"):
+        if find_spec(name) is None:
+            raise BadInput(
+                f'ONNX needs {name}, which is not installed: pip install "tpatcher[onnx]"'
+            )
+
+
+def export(model: Model, directory: Path, texts: Sequence[str]) -> float:
+    """Write model.onnx into a directory; returns how far its logits differ from the model's.
+
+    Checked on these texts by onnxruntime: `NotFixed` if an answer or a logit differs.
+    """
+    import onnxruntime
+
+    net, path = model.net.cpu(), directory / FILE
+    sample = forced(model, [*texts, *texts][:2])
+    names = list(sample.inputs)
+    axes = [{0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC} for _ in names]
+    quiet = logging.getLogger("torch.onnx")
+    level = quiet.level
+    quiet.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                Forward(net, names).eval(), tuple(sample.inputs.values()), str(path),
+                input_names=names, output_names=["logits"], dynamic_shapes=(tuple(axes),),
+                dynamo=True, verbose=False, external_data=False,
+            )  # fmt: skip
+    except Exception as error:  # the exporter raises whatever it meets
+        reason = str(error).strip().splitlines()[0]
+        raise UnsupportedArchitecture(
+            f"{type(net).__name__} cannot be written as ONNX by torch {torch.__version__}: {reason}"
+        ) from error
+    finally:
+        quiet.setLevel(level)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return compare(model, session, texts)
+
+
+def forced(model: Model, texts: Sequence[str]) -> Forced:
+    """The texts along the model's own answers."""
+    return model.task.force(texts, model.task.said(model.net, texts))
+
+
+@torch.no_grad()
+def compare(model: Model, session: Any, texts: Sequence[str]) -> float:
+    """The largest difference of logits along the model's answers, and that those win."""
+    apart = 0.0
+    for start in range(0, len(texts), 8):
+        part = forced(model, texts[start : start + 8])
+        mine = model.task.logits(model.net(**part.inputs), part)
+        given = {k: v.numpy() for k, v in part.inputs.items()}
+        theirs = model.task.logits(Output(session.run(["logits"], given)[0]), part)
+        apart = max(apart, float((mine - theirs).abs().max()))
+        if apart > CLOSE:
+            raise NotFixed(f"logits of the ONNX model differ by {apart:.2g}; it was not kept")
+        process = model.task.process
+        if (
+            not process(model.net, part, theirs)
+            .argmax(-1)
+            .equal(process(model.net, part, mine).argmax(-1))
+        ):
+            raise NotFixed("the ONNX model would answer otherwise; it was not kept")
+    return apart
+
+
+class Output:
+    """Logits of another runtime, as a net gives them out."""
+
+    def __init__(self, logits: np.ndarray[Any, Any]) -> None:
+        self.logits = torch.from_numpy(logits)

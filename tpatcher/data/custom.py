@@ -1,0 +1,63 @@
+"""A user's own examples and texts."""
+
+from pathlib import Path
+
+from tpatcher.data.fields import objects, text, texts
+from tpatcher.data.formats import FORMATS, Row
+from tpatcher.data.reader import kind, read
+from tpatcher.data.split import Split, by_ratio
+from tpatcher.errors import BadInput
+from tpatcher.example import Example
+
+TEXT = ("text", "question", "claim", "sentence", "input", "src")
+RATIOS = (0.8, 0.1, 0.1)  # training, test and edit set, where all are in one file
+
+
+def read_examples(path: Path | str, *, skip_bad: bool = False) -> list[Example]:
+    """The examples of a file with `text`, `answer` and optional `also` and `rephrasings`.
+
+    In CSV and TSV a bar separates the elements of a list: `rephrasings` may be "one|another".
+    """
+    make = example_of_cells if kind(path) in (".csv", ".tsv") else example
+    return read(path, make, skip_bad=skip_bad)
+
+
+def read_texts(path: Path | str, *, skip_bad: bool = False) -> list[str]:
+    """The texts of a file: one a line in a .txt, elsewhere the field `text` or its like."""
+    return read(path, lambda row: text(row, *TEXT), skip_bad=skip_bad)
+
+
+def own(path: Path | str, *, seed: int = 0, skip_bad: bool = False) -> Split:
+    """A user's dataset: a folder with train, edit and test files, or one file to split."""
+    if not Path(path).is_dir():
+        train, test, edit = by_ratio(read_examples(path, skip_bad=skip_bad), RATIOS, seed)
+        return Split(train=train, edit=edit, test=test)
+    names = [kind + zipped for kind in FORMATS for zipped in ("", ".gz")]
+    parts: dict[str, list[Example]] = {}
+    for part in ("train", "edit", "test"):
+        found = [p for name in names if (p := Path(path) / f"{part}{name}").is_file()]
+        if len(found) != 1:
+            there = " and ".join(p.name for p in found) or "none"
+            raise BadInput(f"{path}: needs one file {part}.jsonl (or .csv, …); found {there}")
+        parts[part] = read_examples(found[0], skip_bad=skip_bad)
+    return Split(**parts)
+
+
+def example(row: Row) -> Example:
+    """An example from a JSON object, as `Example.to_json` writes it."""
+    return Example(
+        text(row, "text"),
+        text(row, "answer"),
+        also=tuple(texts(row, "also")),
+        rephrasings=tuple(texts(row, "rephrasings")),
+        unrelated=tuple(example(other) for other in objects(row, "unrelated")),
+    )
+
+
+def example_of_cells(row: Row) -> Example:
+    """An example from a line of a table, where a list is one cell."""
+    also, rephrasings = (
+        tuple(part for p in row.get(name, "").split("|") if (part := p.strip()))
+        for name in ("also", "rephrasings")
+    )
+    return Example(text(row, "text"), text(row, "answer"), also=also, rephrasings=rephrasings)

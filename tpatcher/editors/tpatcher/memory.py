@@ -1,0 +1,205 @@
+"""The memory: queries of ordinary traffic, which a patch must leave alone (paper, Section 4.2)."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, Self
+
+import numpy as np
+import torch
+from rich.progress import track
+from torch import Tensor, nn
+
+from tpatcher import files
+from tpatcher.errors import BadInput, Damaged
+from tpatcher.example import Example
+from tpatcher.models.model import Model
+from tpatcher.models.traces import traces
+
+BLOCK = 16_384  # rows that are looked at together
+MAPPED = 4 << 30  # bytes of queries beyond which they stay on disk
+
+
+class Memory:
+    """Queries (N, d), what the model answers there, and the mean and covariance of all of them.
+
+    Every array is held once. `answers`, `states` and `texts` may be missing: then every query
+    counts as one that could be hurt, and none can be named or checked through the tail.
+    """
+
+    def __init__(
+        self,
+        queries: Tensor,
+        answers: Tensor | None = None,
+        states: Tensor | None = None,
+        owner: Tensor | None = None,
+        gap: Tensor | None = None,
+        texts: Sequence[str] = (),
+    ) -> None:
+        if queries.dim() != 2 or len(queries) < 2:
+            raise BadInput(
+                f"a memory needs at least 2 queries (N, d); found {tuple(queries.shape)}"
+            )
+        self.queries, self.answers, self.states = queries, answers, states
+        self.owner, self.gap, self.texts = owner, gap, list(texts)
+        self.place: dict[str, int] = {text: i for i, text in enumerate(self.texts)}
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    @classmethod
+    def from_queries(cls, queries: Tensor, answers: Tensor | None = None) -> Self:
+        """A memory of queries that already exist."""
+        return cls(queries, answers)
+
+    @classmethod
+    def collect(
+        cls,
+        model: Model,
+        items: Sequence[str | Example],
+        *,
+        layer: int = -1,
+        dtype: torch.dtype = torch.float32,
+        progress: bool = False,
+        mapped: int = MAPPED,
+    ) -> Self:
+        """The queries at the answer positions of texts or examples, and their states.
+
+        A plain text is followed along the model's own answer, an Example along its right one.
+        """
+        if not items:
+            raise BadInput("a memory needs texts; none were given")
+        answers, gap, owner, width = [], [], [], {"queries": 0, "states": 0}
+        with ExitStack() as stack:  # to unnamed files first, so that nothing is ever held twice
+            files: dict[str, Any] = {n: stack.enter_context(TemporaryFile()) for n in width}
+            for part, _, seen in track(
+                traces(model, items, layer), "collecting queries", total=-(-len(items) // 32),
+                transient=True, disable=not progress,
+            ):  # fmt: skip
+                for name, file in files.items():
+                    block: Tensor = getattr(seen, name).to(dtype).cpu()
+                    width[name] = block.shape[1]
+                    file.write(block.numpy().tobytes())
+                answers.append(seen.best)
+                gap.append(seen.gap)
+                owner.append(torch.tensor(part)[seen.owner])
+            held = {n: _held(file, dtype, width[n], mapped) for n, file in files.items()}
+        texts = [i.text if isinstance(i, Example) else i for i in items]
+        return cls(
+            queries=held["queries"],
+            answers=torch.cat(answers),
+            states=held["states"] if width["states"] else None,
+            owner=torch.cat(owner),
+            gap=torch.cat(gap),
+            texts=texts,
+        )
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """μ, in float64."""
+        total = sum(block.double().sum(0) for _, block in self.blocks())
+        return total / len(self)  # type: ignore[return-value, operator]
+
+    @cached_property
+    def factor(self) -> Tensor:
+        """L with L·Lᵀ = Σ + ridge, in float64: Σ is singular behind a norm or with few queries."""
+        d = self.queries.shape[1]
+        center = self.mean.float()
+        sigma = torch.zeros(d, d, dtype=torch.float64, device=self.queries.device)
+        for _, block in self.blocks():
+            centred = block - center
+            sigma += (centred.T @ centred).double()
+        sigma /= len(self)
+        ridge = RIDGE * sigma.diagonal().mean() + 1e-12
+        return torch.linalg.cholesky(
+            sigma + ridge * torch.eye(d, dtype=sigma.dtype, device=sigma.device)
+        )
+
+    def whiten(self, queries: Tensor) -> Tensor:
+        """L⁻¹(q − μ), float64: there the memory is round, and distance means rarity."""
+        centred = (queries.double() - self.mean).T
+        return torch.linalg.solve_triangular(self.factor, centred, upper=False).T
+
+    def key(self, direction: Tensor) -> Tensor:
+        """The key in query space, float64, that responds as a direction in whitened space does."""
+        return torch.linalg.solve_triangular(self.factor.T, direction.T, upper=True).T
+
+    def blocks(self) -> Iterator[tuple[int, Tensor]]:
+        """The queries in float32, block by block, with the index each block begins at."""
+        for start in range(0, len(self), BLOCK):
+            yield start, self.queries[start : start + BLOCK].float()
+
+    def respond(self, keys: Tensor) -> Tensor:
+        """The responses of every query to a few keys (n, d), as (n, N)."""
+        n = len(keys)
+        # this way round few keys take a third of the time, and 4 less than 2 or 3
+        few = nn.functional.pad(keys.float(), (0, 0, 0, 4 - n if 1 < n < 4 else 0)).contiguous()
+        return torch.cat([(block @ few.T)[:, :n] for _, block in self.blocks()]).T
+
+    def rows_of(self, texts: Sequence[str]) -> Tensor:
+        """Which queries belong to these texts."""
+        wanted = [self.place[t] for t in texts if t in self.place]
+        if not wanted or self.owner is None:
+            return torch.empty(0, dtype=torch.long)
+        return torch.isin(self.owner, torch.tensor(wanted)).nonzero()[:, 0]
+
+    def text_of(self, row: int) -> str:
+        """The text that a query came from, as far as it is known."""
+        return self.texts[int(self.owner[row])] if self.owner is not None else f"query {row}"
+
+    @property
+    def split(self) -> int:
+        """Where the held-out part begins: a tenth, kept from training for early stopping."""
+        return len(self) - max(1, len(self) // 10)
+
+    def save(self, directory: str | Path) -> None:
+        """Save to a directory of .npy files, which load memory-mapped."""
+        path = Path(directory)
+        path.mkdir(parents=True, exist_ok=True)
+        for name in ARRAYS:
+            array = getattr(self, name)
+            if array is not None:
+                partial = path / f".{name}.npy"
+                np.save(partial, array.cpu().numpy(), allow_pickle=False)
+                partial.replace(path / f"{name}.npy")
+        about = {"texts": self.texts, "arrays": [n for n in ARRAYS if getattr(self, n) is not None]}
+        files.replace(path / "memory.json", json.dumps(about, ensure_ascii=False).encode())
+
+    @classmethod
+    def load(cls, directory: str | Path, mapped: int = MAPPED) -> Self:
+        """Load what `save` wrote; arrays larger than `mapped` bytes stay on disk."""
+        path = Path(directory)
+        if not (path / "memory.json").is_file():
+            raise BadInput(f"{path} holds no memory: it has no memory.json")
+        try:
+            about = json.loads((path / "memory.json").read_bytes())
+            arrays = {}
+            for name in about["arrays"]:
+                file = path / f"{ARRAYS[ARRAYS.index(name)]}.npy"
+                large = file.stat().st_size > mapped
+                array = np.load(file, mmap_mode="c" if large else None, allow_pickle=False)
+                arrays[name] = torch.from_numpy(array)
+            return cls(**arrays, texts=about["texts"])
+        except (ValueError, KeyError, OSError) as error:
+            raise Damaged(f"the memory in {path} cannot be read: {error}") from error
+
+
+ARRAYS = ["queries", "answers", "states", "owner", "gap"]
+RIDGE = 1e-3  # of the mean variance
+
+
+def _held(file: Any, dtype: torch.dtype, width: int, mapped: int) -> Tensor:
+    """The rows that were written to an unnamed file: in memory, or mapped where they are many."""
+    kind = np.float16 if dtype == torch.float16 else np.float32
+    size = file.tell()
+    if width == 0:
+        return torch.empty(0)
+    if size > mapped:
+        array: Any = np.memmap(file, dtype=kind, mode="r+", shape=(size // kind().nbytes,))
+    else:
+        file.seek(0)
+        array = np.fromfile(file, dtype=kind)
+    return torch.from_numpy(array).view(-1, width)

@@ -1,0 +1,146 @@
+"""A value on the tail alone: whatever fires the neuron, however weakly, gets the target."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from tpatcher.nets.tail import Tail
+
+# Where cross-entropy's best value leaves another token above the target, logits are multiplied by
+# these in turn, so that only the nearest of the others count: in the end the margin alone.
+SHARPER = (3.0, 10.0, 30.0, 100.0)
+
+
+def values(
+    logits: Callable[[Tensor], Tensor],
+    tokens: Tensor,
+    scale: Tensor,
+    confidence: float = 0.9,
+    steps: int = 200,
+    start: Tensor | None = None,
+    rest: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Values (n, d), and the probability (levels, n) that they give the targets.
+
+    `logits(v)` are those (levels, n, labels or tokens) of the n mistakes when each neuron's
+    activation is at each level; `scale` (n, d) has the size of what the values are added to. `rest`
+    (n,) is the log-sum-exp of tokens that are not among them: it takes probability, but never wins.
+    Where the head cannot be that confident, it goes on until that gets no better.
+    """
+    size = scale.square().mean(-1, keepdim=True).sqrt()  # (n, 1)
+    v = torch.zeros_like(scale) if start is None else start
+    first, second = torch.zeros_like(v), torch.zeros_like(v)
+    probability, before = torch.empty(0), torch.zeros(())
+    for step in range(1, steps + 1):
+        v.requires_grad_()
+        out = logits(v)  # (levels, n, classes)
+        all_of = out.logsumexp(-1)
+        if rest is not None:
+            all_of = torch.logaddexp(all_of, rest)
+        chosen = out.gather(-1, tokens.expand(len(out), -1)[..., None])[..., 0] - all_of
+        probability = chosen.detach().exp()
+        done = (probability >= confidence).all(0)
+        if step % 10 == 0:
+            wins = (out.argmax(-1) == tokens).all()
+            stalled = bool(wins) and (probability.mean() - before) < 0.01
+            before = probability.mean()
+            if stalled:
+                break
+        if done.all():
+            break
+        (slope,) = torch.autograd.grad(-chosen.sum(), v)
+        # Adam by hand, because a neuron that is done must stay as it is
+        first = 0.9 * first + 0.1 * slope
+        second = 0.99 * second + 0.01 * slope.square()
+        move = (first / (1 - 0.9**step)) / ((second / (1 - 0.99**step)).sqrt() + 1e-12)
+        v = torch.where(done[:, None], v.detach(), v.detach() - 0.2 * size * move)
+    return v.detach(), probability
+
+
+@dataclass(frozen=True)
+class Place:
+    """n positions of an answer, what a value does there, and what is to win."""
+
+    tail: Tail
+    states: Tensor  # (n, …), as the tail takes them
+    scale: Tensor  # (n, d): the size of what a value is added to
+    levels: Tensor  # (levels,) of activation
+    barred: Tensor  # (n, tokens) that the generation config forbids
+    tokens: Tensor  # (n,)
+    sharp: float = 1.0
+
+    def logits(self, v: Tensor) -> Tensor:
+        """(levels, n, tokens), each position with its value at every level."""
+        delta = (self.levels[:, None, None] * v).flatten(0, 1)
+        out = self.tail(self.tail.shift(self.states.repeat(len(self.levels), 1), delta))
+        out = out.view(len(self.levels), *self.barred.shape)
+        return self.sharp * out.masked_fill(self.barred, -torch.inf)
+
+    @torch.no_grad()
+    def judge(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Whether tokens win (levels, n), how probable they are, and the first level's logits."""
+        out = self.logits(v).log_softmax(-1)
+        chosen = out.gather(-1, self.tokens.expand(len(out), -1)[..., None])[..., 0]
+        return out.argmax(-1) == self.tokens, chosen.exp(), out[0]
+
+    def at(self, which: Tensor, sharp: float = 1.0) -> "Place":
+        """Some of the positions."""
+        return replace(
+            self, states=self.states[which], scale=self.scale[which] / math.sqrt(sharp),
+            barred=self.barred[which], tokens=self.tokens[which], sharp=sharp,
+        )  # fmt: skip
+
+    def among(self, contend: Tensor) -> "Place | None":
+        """With these tokens only, sorted; None where that would save nothing."""
+        few = self.tail.among(contend) if 2 * len(contend) < self.barred.shape[1] else None
+        if few is None:
+            return None
+        place = torch.searchsorted(contend, self.tokens)
+        return replace(self, tail=few, barred=self.barred[:, contend], tokens=place)
+
+
+def on_tail(
+    every: Place, logits: Tensor, confidence: float, contenders: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Values (n, d), the probability (levels, n) of the targets, and whether they win there.
+
+    They are found against the few tokens that contend by these logits, and then judged against
+    all; only positions that are still lost are then looked at with all.
+    """
+    contend, given = every.tokens, torch.zeros_like(every.scale)
+    lost = torch.ones_like(every.tokens, dtype=torch.bool)
+    for width in (contenders, 8 * contenders):
+        contend = _joined(contend, logits, width)
+        some = every.among(contend)
+        if some is None:
+            break
+        rest = logits.index_fill(1, contend, -torch.inf).logsumexp(-1)
+        given, reached = values(
+            some.logits, some.tokens, some.scale, confidence, start=given, rest=rest
+        )
+        wins, probability, logits = every.judge(given)  # who came up contends too
+        lost = ~(wins & (probability >= 0.9 * reached)).all(0)
+        if not lost.any():
+            return given, probability, wins
+    some = every.at(lost)
+    given[lost], _ = values(some.logits, some.tokens, some.scale, confidence, start=given[lost])
+    wins, probability, logits = every.judge(given)
+    for sharp in SHARPER:
+        lost = ~wins.all(0)
+        if not lost.any():
+            break
+        contend = _joined(contend, logits[lost], 8 * contenders)
+        some = every.at(lost, sharp)
+        some = some.among(contend) or some
+        given[lost], _ = values(some.logits, some.tokens, some.scale, confidence, start=given[lost])
+        wins, probability, logits = every.judge(given)
+    return given, probability, wins
+
+
+def _joined(known: Tensor, logits: Tensor, width: int) -> Tensor:
+    """The known tokens and the best by these logits (n, tokens), sorted."""
+    best = logits.topk(min(width, logits.shape[1])).indices
+    return torch.cat([known, best.flatten()]).unique()

@@ -1,0 +1,1 @@
+"""Editors that are trained before the first edit: KE, MEND, SERA and SERAC."""

@@ -1,0 +1,166 @@
+"""KE, KnowledgeEditor (De Cao et al., Editing Factual Knowledge in Language Models, EMNLP 2021).
+
+An LSTM reads the edit, "said >> wanted || text". From its state, small networks make for every
+weight matrix W with gradient G a gated gradient, σ(η)·(G ⊙ a + b), where a and b have rank one;
+that is added to W. Training minimises the edit's loss under the constraint that KL to the initial
+model stays below a margin, which shrinks once nine of ten edits succeed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations, rnn
+
+from tpatcher.editors.trained.hypernetwork import Factors, HyperEditor, sizes
+from tpatcher.editors.trained.training_edits import Lesson
+from tpatcher.example import Example
+from tpatcher.models.model import Model
+from tpatcher.patches.weights import Weights, matrices
+
+
+@dataclass
+class KE(HyperEditor):
+    """The gated gradient. Defaults are that paper's; `small` is for the built-in models."""
+
+    name: ClassVar[str] = "ke"
+    steps: int = 200_000
+    local: int = 3
+    learning_rate: float = 3e-4
+    constraint_rate: float = 0.1  # of α, the multiplier of the constraint
+    margin: float = 0.1  # of KL at first
+    margin_least: float = 1e-3
+    margin_decay: float = 0.8
+    margin_every: int = 1000  # steps after which the margin may shrink
+    max_scale: float = 1.0
+    gradient_scale: float = 1.0  # what a short training would otherwise have to learn as a gate
+    hidden: int = 128
+    condition: int = 1024
+    loops: int = 1  # that paper's "+ loop": the edit is made again until it succeeds, so often
+
+    @classmethod
+    def small(cls, **fields: Any) -> "KE":
+        """Settings that train within minutes on models of a few million weights."""
+        quick: dict[str, Any] = {
+            "steps": 1000, "learning_rate": 1e-3, "edits": 8, "local": 2, "pool": 4000,
+            "condition": 256, "gradient_scale": 100.0, "margin": 0.5, "margin_every": 50,
+            "margin_least": 0.05, "constraint_rate": 0.003, "loops": 5,
+        }  # fmt: skip
+        return cls(**{**quick, **fields})
+
+    def names(self, model: Model) -> list[str]:
+        return list(matrices(model.net))
+
+    def build(self, model: Model) -> nn.Module:
+        words = model.net.get_input_embeddings().weight.detach().float()
+        shapes = sizes(model.net, self.names(model))
+        return Learner(words, shapes, self.hidden, self.condition, self.max_scale, self.margin)
+
+    def optimizer(self, learner: nn.Module) -> torch.optim.Optimizer:
+        assert isinstance(learner, Learner)
+        rest = [p for n, p in learner.named_parameters() if n != "alpha"]
+        groups: list[dict[str, Any]] = [{"params": rest}]
+        groups.append({"params": [learner.alpha], "lr": self.constraint_rate})
+        return torch.optim.RMSprop(groups, lr=self.learning_rate, centered=True)
+
+    def change(
+        self, model: Model, learner: nn.Module, found: Factors, lessons: Sequence[Lesson]
+    ) -> Factors:
+        told = [f"{x.said} >> {x.answer} || {x.text}" for x in lessons]
+        batch = model.task.tokenize(
+            told, return_tensors="pt", padding=True, padding_side="right", truncation=True,
+            max_length=model.task.context,
+        )  # fmt: skip
+        device = model.net.device
+        found = {n: (u, delta * self.gradient_scale) for n, (u, delta) in found.items()}
+        return learner(batch["input_ids"].to(device), batch["attention_mask"].sum(-1), found)  # type: ignore[no-any-return]
+
+    def objective(self, learner: nn.Module, edit: Tensor, apart: Tensor, right: Tensor) -> Tensor:
+        """l_e + α·(KL − margin): minimised over the learner, maximised over α."""
+        assert isinstance(learner, Learner)
+        learner.flipped = 0.95 * learner.flipped + 0.05 * right.mean().to(learner.flipped)
+        over = apart - learner.margin
+        return edit + learner.alpha.detach() * over - learner.alpha * over.detach()
+
+    def solve(self, model: Model, example: Example) -> Weights:
+        patch = super().solve(model, example)
+        for _ in range(self.loops - 1):
+            trial = model.twin()
+            trial.push(patch)
+            if trial.correct([example])[0]:
+                break
+            patch = super().solve(trial, example)
+        return patch
+
+    def after_step(self, learner: nn.Module, step: int) -> None:
+        assert isinstance(learner, Learner)
+        learner.alpha.data = learner.alpha.data.clamp(min=0)
+        if (step + 1) % self.margin_every == 0 and float(learner.flipped) > 0.9:
+            learner.margin = (learner.margin * self.margin_decay).clamp(min=self.margin_least)
+
+
+class Learner(nn.Module):
+    """The conditioner, the gates of every matrix, and the state of the constraint."""
+
+    def __init__(
+        self,
+        words: Tensor,
+        sizes: Mapping[str, tuple[int, int]],
+        hidden: int,
+        condition: int,
+        max_scale: float,
+        margin: float,
+    ) -> None:
+        super().__init__()
+        self.words = nn.Embedding.from_pretrained(words.clone(), freeze=False)
+        self.lstm = nn.LSTM(words.shape[1], hidden, bidirectional=True, batch_first=True)
+        self.summary = nn.Linear(2 * hidden, condition)
+        self.names = {name: str(i) for i, name in enumerate(sizes)}
+        self.gates = nn.ModuleDict(
+            {self.names[n]: Gates(*size, condition, hidden, max_scale) for n, size in sizes.items()}
+        )
+        self.alpha = nn.Parameter(torch.ones(()))
+        self.margin: Tensor
+        self.flipped: Tensor
+        self.register_buffer("margin", torch.tensor(margin))
+        self.register_buffer("flipped", torch.zeros(()))  # running share of edits that succeed
+
+    def forward(self, ids: Tensor, lengths: Tensor, found: Factors) -> Factors:
+        packed = rnn.pack_padded_sequence(
+            self.words(ids), lengths.cpu(), batch_first=True, enforce_sorted=False
+        )
+        _, (last, _) = self.lstm(packed)  # (2, B, hidden): one for each direction
+        state = self.summary(last.transpose(0, 1).flatten(1)).tanh()
+        return {n: self.gates[self.names[n]](state, *pair) for n, pair in found.items()}
+
+
+class Gates(nn.Module):
+    """Makes the gates of one matrix from the state of the conditioner."""
+
+    def __init__(self, ins: int, outs: int, condition: int, hidden: int, max_scale: float) -> None:
+        super().__init__()
+        self.sizes, self.max_scale = [ins, outs, ins, outs, 1], max_scale
+        normed = parametrizations.weight_norm
+        self.layers = nn.Sequential(
+            normed(nn.Linear(condition, hidden)), nn.Tanh(),
+            normed(nn.Linear(hidden, sum(self.sizes))),
+        )  # fmt: skip
+
+    def forward(self, state: Tensor, u: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """Factors of the gated gradient, from those of the gradient (B, T, ·)."""
+        u, delta = gated(u, delta, *self.layers(state)[:, None].split(self.sizes, dim=-1))
+        return u, self.max_scale * delta
+
+
+def gated(
+    u: Tensor, delta: Tensor, in_a: Tensor, out_a: Tensor, in_b: Tensor, out_b: Tensor, eta: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Factors of σ(η)·(G ⊙ a + b), where G = Σ δ·uᵀ, a = softmax(out_a)·in_aᵀ and b likewise.
+
+    G ⊙ (r·cᵀ) = Σ (r ⊙ δ)·(c ⊙ u)ᵀ, and b itself is one more pair.
+    """
+    more_u = torch.cat([u * in_a, in_b], dim=1)
+    more_delta = torch.cat([delta * out_a.softmax(-1), out_b.softmax(-1)], dim=1)
+    return more_u, eta.sigmoid() * more_delta

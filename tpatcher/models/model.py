@@ -1,0 +1,193 @@
+"""A model: text in, answer out, and the patches it wears."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from copy import copy
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from tpatcher.errors import BadInput, NotRemovable
+from tpatcher.example import Example
+from tpatcher.nets import ffn
+from tpatcher.nets import tail as tails
+from tpatcher.nets.generation import TASKS
+from tpatcher.nets.tasks import Task
+from tpatcher.nets.twin import twin
+from tpatcher.patches import KINDS, pack
+from tpatcher.patches.base import Patch
+from tpatcher.patches.cached_answer import Recall, recall
+from tpatcher.patches.neurons import Neurons
+
+
+class Model:
+    """A Transformers model and its tokenizer, with the patches that it wears.
+
+    `net` and `tokenizer` are the Transformers objects themselves: `generate`, pipelines and
+    trainers work on them and see a push at once.
+    """
+
+    def __init__(
+        self, net: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, task: str, name: str = ""
+    ) -> None:
+        self.net, self.tokenizer = net.eval(), tokenizer
+        self.name = name or net.name_or_path or type(net).__name__
+        self.patches: tuple[Patch, ...] = ()
+        self._probes: dict[int, tails.Probe] = {}
+        ffn.find(net)  # refuse at once what can never be patched
+        for key, parameter in net.named_parameters():
+            if not torch.isfinite(parameter).all():
+                raise BadInput(f"{self.name}: {key} holds NaN or infinity; load sound weights")
+        self.task: Task = TASKS[task](net, tokenizer)
+        self.tail = tails.find(net, self.task)
+        self.base = pack.Base(self.name, fingerprint(net))
+
+    @torch.inference_mode()
+    def answer(self, texts: Sequence[str], batch: int = 32) -> list[str]:
+        """The model's answers, really run; a single text may not be given as a string."""
+        if isinstance(texts, str):
+            raise BadInput("answer takes a list of texts; put the one text into a list")
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little padding
+        out = [""] * len(texts)
+        for i, one in self._recalled(texts, order, batch).items():
+            out[i] = one
+            order.remove(i)
+        for start in range(0, len(order), batch):
+            part = order[start : start + batch]
+            answers = self.task.answer(self.net, [texts[i] for i in part])
+            for i, one in zip(part, answers, strict=True):
+                out[i] = one
+        return out
+
+    def _recalled(self, texts: Sequence[str], order: list[int], batch: int) -> dict[int, str]:
+        """The answers that come from cached edits, found with the model as it was at first."""
+        cached = [p for p in self.patches if isinstance(p, Recall)]
+        if not cached:
+            return {}
+        bare = self.bare().net
+        out: dict[int, str] = {}
+        for start in range(0, len(order), batch):
+            part = order[start : start + batch]
+            found = recall(bare, self.task, cached, [texts[i] for i in part])
+            out |= {part[k]: one for k, one in found.items()}
+        return out
+
+    def correct(self, examples: Sequence[Example]) -> list[bool]:
+        """Whether each example is answered with one of its right answers."""
+        answers = self.answer([e.text for e in examples])
+        return [self.accepts(e, a) for e, a in zip(examples, answers, strict=True)]
+
+    def accepts(self, example: Example, answer: str) -> bool:
+        """Whether an answer that this model gave is right; a label may be named or numbered."""
+        names = (self.task.name_of(a) for a in (example.answer, *example.also))
+        return Example(example.text, next(names), also=tuple(names)).accepts(answer)
+
+    def push(self, patch: Patch) -> None:
+        """Wear one more patch. Not for concurrent use: change a twin, then swap the reference."""
+        if any(p.id == patch.id for p in self.patches):
+            raise BadInput(f"the model wears patch {patch.id} already")
+        patch.check(self.net)
+        self._wear((*self.patches, patch))
+
+    def pop(self) -> Patch:
+        """Take the newest patch off and return it."""
+        if not self.patches:
+            raise BadInput("the model wears no patch")
+        last = self.patches[-1]
+        self._wear(self.patches[:-1])
+        return last
+
+    def remove(self, id: str) -> list[Patch]:
+        """Take one patch off, bit for bit; returns newer fixes that leaned on it and broke."""
+        at = next((i for i, p in enumerate(self.patches) if p.id == id), None)
+        if at is None:
+            worn = ", ".join(p.id for p in self.patches) or "none"
+            raise BadInput(f"the model wears no patch {id!r}; it wears: {worn}")
+        gone, newer = self.patches[at], self.patches[at + 1 :]
+        if newer and not gone.alone:
+            raise NotRemovable(
+                f"patch {id} changes weights that {len(newer)} newer ones were made on top of; "
+                "take those off first"
+            )
+        self._wear(self.patches[:at] + newer)
+        leaning = [p for p in newer if id in getattr(p, "leans_on", ()) and p.example]
+        if not leaning:
+            return []
+        right = self.correct([p.example for p in leaning if p.example])
+        return [p for p, ok in zip(leaning, right, strict=True) if not ok]
+
+    def wear(self, patches: Iterable[Patch]) -> None:
+        """Wear exactly these patches, in this order."""
+        wanted = tuple(patches)
+        for patch in {p.needs: p for p in wanted}.values():  # not 10,000 times the same question
+            patch.check(self.net)
+        self._wear(wanted)
+
+    def twin(self) -> "Model":
+        """The same model over the same tensors, to be edited and checked by itself."""
+        other = copy(self)
+        other.net = twin(self.net)
+        other._probes = {}
+        return other
+
+    def bare(self) -> "Model":
+        """A twin that wears nothing: f0, the model as it was loaded."""
+        other = self.twin()
+        other.wear(())
+        return other
+
+    def save_patches(self, directory: str | Path, text: bool = True) -> None:
+        """Save the patches as a pack; without `text`, the reported examples are left out."""
+        pack.write(directory, self.patches, self.base, text=text)
+
+    def probe(self, layer: int = -1) -> tails.Probe:
+        """Sees the queries of one layer and the tail's states, as they are without the last
+        layer's patches: those change nothing before themselves."""
+        if layer not in self._probes:
+            names = [ffn.find(self.net, layer).first, *(self.tail.names if self.tail else [])]
+            bare = self.twin()
+            if layer == -1:
+                bare._wear(tuple(p for p in self.patches if not is_last(p)))
+            self._probes[layer] = tails.Probe(bare.net, names)
+        return self._probes[layer]
+
+    @cached_property
+    def depth(self) -> int:
+        """How many layers could carry patches."""
+        return len(ffn.layers(self.net))
+
+    @property
+    def cached(self) -> bool:
+        """Whether cached states tell the answers: all patches are neurons of the last layer."""
+        return self.tail is not None and all(map(is_last, self.patches))
+
+    def _wear(self, patches: tuple[Patch, ...]) -> None:
+        before = self.patches
+        for kind in KINDS.values():
+            kind.dress(self.net, before, patches)
+        self.patches = patches
+        moved = {p.id for p in before}.symmetric_difference(p.id for p in patches)
+        if not all(is_last(p) for p in (*before, *patches) if p.id in moved):
+            self._probes = {}
+
+
+def is_last(patch: Patch) -> bool:
+    """Whether a patch is neurons of the last layer, which change nothing before themselves."""
+    return isinstance(patch, Neurons) and patch.layer == -1
+
+
+def fingerprint(net: PreTrainedModel) -> str:
+    """A short hash of a net's config and of 256 values of each of its tensors."""
+    about = {k: net.config.to_dict().get(k) for k in ("model_type", "vocab_size", "id2label")}
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
+    for key, tensor in sorted(net.state_dict().items()):
+        digest.update(f"{key}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        flat = tensor.detach().flatten()
+        digest.update(flat[:: max(1, len(flat) // 256)][:256].float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]

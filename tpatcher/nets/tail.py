@@ -1,0 +1,240 @@
+"""What is left of a model after its last feed-forward layer: norm and head, position by position.
+
+A patch in the last layer changes the output at its own position only. So the patched model's
+logits are tail(x + Act(q·K + b)·V), where q is the query and x what enters the next norm; the
+transformer's body never has to run again.
+"""
+
+import threading
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput
+
+from tpatcher.nets import ffn
+from tpatcher.nets.tasks import Forced, Task
+from tpatcher.nets.twin import twin
+
+# Two ways to compute the same logits differ by rounding; a gap below this decides nothing.
+ROUNDING = {torch.float32: 1e-3, torch.float16: 3e-2, torch.bfloat16: 3e-1}
+
+HEADS = ("lm_head", "embed_out")  # a language model's matrix of output embeddings
+
+
+class Probe:
+    """A twin of the net that also tells what enters some of its modules, to any one thread."""
+
+    def __init__(self, net: PreTrainedModel, names: list[str]) -> None:
+        self.net = twin(net)
+        self.names, self.local = names, threading.local()
+        for name in names:
+            module = self.net.get_submodule(name)
+            module.register_forward_pre_hook(self._remember(name), with_kwargs=True)
+
+    def _remember(self, name: str) -> Any:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self.local.seen[name] = args[0] if args else next(iter(kwargs.values()))
+
+        return hook
+
+    def run(self, forced: Forced) -> tuple[Any, dict[str, Tensor]]:
+        """The net's output, and what entered each named module at the answer positions."""
+        self.local.seen = {}
+        device = self.net.device
+        output = self.net(**{k: v.to(device) for k, v in forced.inputs.items()})
+        ids = forced.inputs.get("decoder_input_ids", forced.inputs["input_ids"])
+        at = (forced.row * ids.shape[1] + forced.column).to(device)
+        # OPT's layers see (batch·length, d) instead of (batch, length, d)
+        seen = {k: v.reshape(-1, v.shape[-1])[at].float() for k, v in self.local.seen.items()}
+        return output, seen
+
+
+class Given(nn.Module):
+    """Stands for the whole stack of layers, and returns the hidden states it is given."""
+
+    def __init__(self, like: Any) -> None:
+        super().__init__()
+        self.kind, self.has = type(like), set(like)
+        self.local = threading.local()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        hidden = self.local.hidden
+        more = {"hidden_states": (hidden,)} if "hidden_states" in self.has else {}
+        return self.kind(last_hidden_state=hidden, **more)
+
+
+@dataclass
+class Tail:
+    """Norm and head of a model, as a function of the state that enters them.
+
+    A state is x, (P, d). Where the feed-forward output is normalised before the residual is
+    added (Gemma), it is that output and the residual side by side, (P, 2d).
+    """
+
+    head: PreTrainedModel  # the net with its stack of layers replaced by `given`
+    given: Given
+    names: list[str]  # the modules between the last feed-forward layer and the head
+    steps: list[nn.Module]
+    joined: int | None  # the step before which the residual is added, if it is
+    inputs: dict[str, Tensor]  # something to call the head with
+    task: Task
+    rounding: float
+    reach: float | None = None  # no logit changes more than this times a change of `hidden`
+
+    def __call__(self, state: Tensor) -> Tensor:
+        """Logits (P, labels or tokens) for states (P, d or 2d)."""
+        return self.logits(self.hidden(state))
+
+    def hidden(self, state: Tensor) -> Tensor:
+        """What the head reads: the states after the norm."""
+        x, residual = self.split(state.to(self.head.dtype))
+        for i, step in enumerate(self.steps):
+            x = step(x + residual if i == self.joined else x)
+        return x
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The head alone."""
+        if self.task.name == "classify":
+            self.given.local.hidden = hidden[:, None]
+            inputs = {k: v.expand(len(hidden), *v.shape[1:]) for k, v in self.inputs.items()}
+        else:
+            self.given.local.hidden = hidden[None]
+            inputs = self.inputs
+        if "encoder_outputs" in inputs:
+            last = inputs["encoder_outputs"]
+            inputs = {**inputs, "encoder_outputs": BaseModelOutput(last_hidden_state=last)}  # type: ignore[dict-item, arg-type]
+        out: Tensor = self.head(**inputs, use_cache=False).logits.float()
+        return self.task.flat(out)
+
+    def among(self, tokens: Tensor) -> "Tail | None":
+        """The same tail with a head of these tokens only; None where a head has no such rows."""
+        name = next((n for n in HEADS if hasattr(self.head, n)), "")
+        rows = getattr(self.head, name, None)
+        if self.task.name == "classify" or not isinstance(rows, nn.Linear):
+            return None
+        few = nn.Linear(1, 1, bias=rows.bias is not None, device="meta")
+        few.weight = nn.Parameter(rows.weight[tokens], requires_grad=False)
+        if rows.bias is not None:
+            few.bias = nn.Parameter(rows.bias[tokens], requires_grad=False)
+        head = twin(self.head)
+        setattr(head, name, few)
+        if isinstance(bias := getattr(head, "final_logits_bias", None), Tensor):  # BART and its kin
+            head.final_logits_bias = bias[:, tokens]
+        return replace(self, head=head, reach=None)  # its `given` reads the same local
+
+    def split(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        """A state's two halves: x, and the residual where it comes later."""
+        d = state.shape[-1] // (1 if self.joined is None else 2)
+        return state[:, :d], state[:, d:]
+
+    def state(self, seen: dict[str, Tensor]) -> Tensor:
+        """The state, from what a probe saw enter this tail's modules."""
+        before = x = seen[self.names[0]]
+        if self.joined is None:
+            return x
+        for step in self.steps[: self.joined]:
+            before = step(before.to(self.head.dtype)).float()
+        return torch.cat([x, seen[self.names[self.joined]] - before], dim=-1)
+
+    def shift(self, state: Tensor, delta: Tensor) -> Tensor:
+        """The state after a change of the feed-forward output."""
+        if self.joined is None:
+            return state + delta
+        return torch.cat([state[:, : delta.shape[-1]] + delta, state[:, delta.shape[-1] :]], -1)
+
+
+@torch.no_grad()
+def find(net: PreTrainedModel, task: Task) -> Tail | None:
+    """The tail of a model, checked against its own logits; None, with a warning, if they differ."""
+    owner = ffn.layers(net)[-1].rpartition(".")[0].rpartition(".")[0]
+    ends = task.some_targets(2)
+    for read in task.reads:
+        task.read = read
+        forced = task.force(["hello", "hello and good morning"], ends)
+        tail, output, seen = _trace(net, task, owner, forced)
+        if tail is None:
+            continue
+        wanted = task.logits(output, forced).float()
+        found = tail(tail.state(seen))
+        if found.shape == wanted.shape and (found - wanted).abs().max() < tail.rounding:
+            return tail
+    task.read = task.reads[0] if len(task.reads) == 1 else "all"
+    warnings.warn(
+        f"{type(net).__name__} does more after its last layer than norm and head at one position; "
+        "the whole model will be run where a cached state would have done, which is slower",
+        stacklevel=3,
+    )
+    return None
+
+
+def _trace(
+    net: PreTrainedModel, task: Task, owner: str, forced: Forced
+) -> tuple[Tail | None, Any, dict[str, Tensor]]:
+    """A tail made of the modules that were seen to run after the last feed-forward layer."""
+    watched = twin(net)
+    second = ffn.find(net).second
+    ran: list[tuple[str, Tensor, Tensor]] = []
+    stack: list[Any] = []
+    for name, module in watched.named_modules():
+        if not any(True for _ in module.children()):
+            module.register_forward_hook(_note(name, ran))
+    watched.get_submodule(owner).register_forward_hook(
+        lambda module, args, output: stack.extend([len(ran), output])
+    )
+    watched(**{k: v.to(net.device) for k, v in forced.inputs.items()})
+    begin, end = max(i for i, (name, _, _) in enumerate(ran) if name == second), stack[-2]
+    after = [e for e in ran[begin + 1 : end] if not isinstance(net.get_submodule(e[0]), nn.Dropout)]
+    if not after or not hasattr(stack[-1], "last_hidden_state"):
+        return None, None, {}
+    apart = [i for i in range(1, len(after)) if not torch.equal(after[i - 1][2], after[i][1])]
+    names = [name for name, _, _ in after]
+    head = twin(net)
+    steps = [head.get_submodule(name) for name in names]
+    given = Given(stack[-1])
+    parent, _, child = owner.rpartition(".")
+    setattr(head.get_submodule(parent), child, given)
+    tail = Tail(
+        head=head,
+        given=given,
+        names=names,
+        steps=steps,
+        joined=apart[0] if apart else None,
+        inputs=task.head_inputs(net, forced),
+        task=task,
+        rounding=ROUNDING.get(net.dtype, 1e-3),
+    )
+    output, seen = Probe(net, names).run(forced)
+    tail.reach = _reach(tail, [net.get_submodule(name) for name, _, _ in ran[end:]], seen)
+    return tail, output, seen
+
+
+def _reach(tail: Tail, parts: list[nn.Module], seen: dict[str, Tensor]) -> float | None:
+    """How far the head can carry a change of `hidden`, if it is made of parts that tell.
+
+    A matrix stretches by its largest singular value at most, towards a single logit by its row's
+    norm; the usual activations by 1.13 at most. A further norm has no such bound.
+    """
+    matrices = [part for part in parts if isinstance(part, nn.Linear)]
+    if not matrices or any("Norm" in type(part).__name__ for part in parts):
+        return None
+    *inner, last = [matrix.weight.float() for matrix in matrices]
+    reach = float(last.norm(dim=-1).max())
+    for weight in inner:
+        reach *= 1.13 * float(torch.linalg.matrix_norm(weight, 2))
+    if not inner:  # a language model may scale or cap its logits: most steeply near 0
+        hidden = tail.hidden(tail.state(seen)[:1]) * 1e-2
+        change = tail.logits(hidden) - tail.logits(torch.zeros_like(hidden))
+        reach *= float(change.norm() / (hidden.float() @ last.T).norm())
+    return 1.01 * reach
+
+
+def _note(name: str, ran: list[tuple[str, Tensor, Tensor]]) -> Any:
+    def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if args and isinstance(args[0], Tensor) and isinstance(output, Tensor):
+            ran.append((name, args[0], output))
+
+    return hook

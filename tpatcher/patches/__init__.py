@@ -1,0 +1,51 @@
+"""Do I know what an edit leaves behind? Patches of every kind, and the bytes that keep them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from torch import Tensor
+
+from tpatcher.errors import Damaged
+from tpatcher.example import Example
+from tpatcher.patches.base import NAMED, Patch
+from tpatcher.patches.cached_answer import Recall
+from tpatcher.patches.codebook import Codebook
+from tpatcher.patches.neurons import Neurons
+from tpatcher.patches.weights import Weights
+
+# A net is given its patches in this order: new weights first would be under the wrappers too.
+KINDS: dict[str, type[Patch]] = {kind.kind: kind for kind in (Neurons, Codebook, Weights, Recall)}
+
+
+def from_meta(meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Patch:
+    """A patch of whichever kind the metadata names."""
+    try:
+        meta = dict(meta)
+        kind = KINDS[meta.pop("kind")]
+        example = meta.pop("example")
+        example = Example.from_json(example) if example else None
+        named: dict[str, Any] = {f.name: {} for f in fields(kind) if f.metadata.get(NAMED)}
+        for name, tensor in tensors.items():
+            owner, _, key = name.partition("/")
+            if key:
+                named[owner][key] = tensor
+            else:
+                named[name] = tensor
+        return kind(**{**meta, **named, "example": example})
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Damaged(f"the metadata of a patch is not what it should be: {error!r}") from error
+
+
+def from_bytes(blob: bytes) -> Patch:
+    """Read what `to_bytes` wrote; anything else is `Damaged`, saying what is wrong."""
+    try:
+        tensors = load_tensors(blob)
+        size = int.from_bytes(blob[:8], "little")
+        meta = json.loads(json.loads(blob[8 : 8 + size])["__metadata__"]["tpatcher"])
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise Damaged(f"these {len(blob)} bytes are not a patch: {error}") from error
+    return from_meta(meta, tensors)

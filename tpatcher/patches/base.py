@@ -1,0 +1,95 @@
+"""What an edit leaves behind: neurons, and the bytes that keep them (safetensors, no pickle)."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import torch
+from safetensors.torch import save as save_tensors
+from torch import Tensor, nn
+
+from tpatcher.example import Example
+
+NAMED = "named"  # marks a field that maps names to tensors; stored as "field/name"
+
+
+def own(tensor: Tensor) -> Tensor:
+    """A copy that nobody else changes."""
+    return tensor.detach().cpu().clone().contiguous()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Patch:
+    """One edit, made for one example. A subclass says what it changes in the model."""
+
+    kind: ClassVar[str]
+    alone: ClassVar[bool] = True  # whether it can be taken off from below newer ones
+    example: Example | None  # None in a pack that was saved without its texts
+    editor: str
+    report: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        for f in fields(self):  # tensors of its own, which nobody else changes
+            held = getattr(self, f.name)
+            if isinstance(held, Tensor):
+                object.__setattr__(self, f.name, own(held))
+            elif f.metadata.get(NAMED):
+                object.__setattr__(self, f.name, {k: own(t) for k, t in held.items()})
+        if not self.id:
+            object.__setattr__(self, "id", self.checksum[:12])
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """What is stored as tensors: every field that is one, or that names several."""
+        found: dict[str, Tensor] = {}
+        for f in fields(self):
+            held = getattr(self, f.name)
+            if isinstance(held, Tensor):
+                found[f.name] = held
+            elif f.metadata.get(NAMED):
+                found |= {f"{f.name}/{key}": tensor for key, tensor in held.items()}
+        return found
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What is stored as JSON: every other field."""
+        stored = {name.split("/")[0] for name in self.tensors}
+        stored |= {f.name for f in fields(self) if f.metadata.get(NAMED)}
+        rest = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in stored}
+        example = self.example.to_json() if self.example else None
+        return {**rest, "kind": self.kind, "example": example, "report": dict(self.report)}
+
+    @cached_property
+    def checksum(self) -> str:
+        """A hash of what the patch does and for which example: the same edit, the same hash."""
+        digest = hashlib.sha256(self.kind.encode())
+        for name, tensor in sorted(self.tensors.items()):
+            digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(json.dumps(self.example.to_json() if self.example else None).encode())
+        return digest.hexdigest()
+
+    def without_text(self) -> Self:
+        """The same patch, without the words of whoever reported the mistake."""
+        return replace(self, example=None)
+
+    def to_bytes(self) -> bytes:
+        """One safetensors blob, metadata and all."""
+        return save_tensors(self.tensors, metadata={"tpatcher": json.dumps(self.meta)})
+
+    @property
+    def needs(self) -> tuple[Any, ...]:
+        """What `check` depends on: of patches that need the same, one check is enough."""
+        return (self.kind, self.id)
+
+    def check(self, net: nn.Module) -> None:
+        """Refuse a model that this patch cannot work on, before anything is changed."""
+
+    @classmethod
+    def dress(cls, net: nn.Module, before: Sequence["Patch"], after: Sequence["Patch"]) -> None:
+        """Bring the net from wearing `before` to wearing `after`, this kind's part of it."""
+        raise NotImplementedError

@@ -1,0 +1,110 @@
+"""Who may do what: bearer tokens with roles, of which only hashes are kept."""
+
+import hashlib
+import hmac
+import ipaddress
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from tpatcher import files
+from tpatcher.errors import BadInput, Denied
+
+Role = Literal["answer", "report", "fix", "admin"]
+ROLES: tuple[Role, ...] = ("answer", "report", "fix", "admin")  # each may do what those before may
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks, and what they may do."""
+
+    name: str
+    role: Role
+
+    def may(self, role: Role) -> bool:
+        return ROLES.index(self.role) >= ROLES.index(role)
+
+
+@dataclass(frozen=True)
+class Token:
+    """One line of the file of tokens. A token is 256 random bits, so a plain hash is enough."""
+
+    name: str
+    role: Role
+    sha256: str
+
+
+class Access:
+    """Knows callers by their tokens; without any, everybody on this machine is admin."""
+
+    def __init__(self, tokens: Sequence[Token] = ()) -> None:
+        self.tokens = list(tokens)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Access":
+        """The tokens of a file that `issue` wrote."""
+        file, tokens = Path(path), []
+        if not file.is_file():
+            raise BadInput(f"{file} is no file of tokens; `tpatcher token` writes one")
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            try:
+                token = Token(**json.loads(line))
+            except (ValueError, TypeError) as error:
+                raise BadInput(f"{file}:{number}: not a token: {error}") from error
+            if token.role not in ROLES or len(token.sha256) != 64:
+                raise BadInput(f"{file}:{number}: needs a role of {', '.join(ROLES)} and a sha256")
+            tokens.append(token)
+        if not tokens:
+            raise BadInput(f"{file} holds no token, so nobody could use the service")
+        return cls(tokens)
+
+    def caller(self, authorization: str | None) -> Caller:
+        """The caller behind an Authorization header."""
+        if not self.tokens:
+            return Caller("local", "admin")
+        scheme, _, given = (authorization or "").partition(" ")
+        if scheme.lower() != "bearer" or not given:
+            raise Denied("this service wants a token: send 'Authorization: Bearer …'")
+        digest = hashlib.sha256(given.strip().encode()).hexdigest()
+        found = None
+        for token in self.tokens:  # all of them, whichever it is: time tells nothing
+            if hmac.compare_digest(token.sha256, digest):
+                found = token
+        if found is None:
+            raise Denied("this token is not known here")
+        return Caller(found.name, found.role)
+
+
+def issue(path: str | Path, name: str, role: Role) -> str:
+    """A new token for somebody, added to the file by its hash; it cannot be shown again."""
+    if role not in ROLES:
+        raise BadInput(f"unknown role {role!r}. Available: {', '.join(ROLES)}")
+    if not name.strip() or not name.isprintable():
+        raise BadInput(f"a token needs a printable name, not {name!r}")
+    file, secret = Path(path), secrets.token_urlsafe(32)
+    before = Access.read(file).tokens if file.exists() else []
+    if any(t.name == name for t in before):
+        raise BadInput(f"{file} has a token for {name!r} already; take its line out first")
+    token = Token(name, role, hashlib.sha256(secret.encode()).hexdigest())
+    lines = [json.dumps(asdict(t)) for t in (*before, token)]
+    files.replace(file, ("\n".join(lines) + "\n").encode())
+    file.chmod(0o600)
+    return secret
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address can only be reached from this machine."""
+    name = host.strip().lower()
+    if name.startswith("["):  # [::1]:8000
+        name = name[1:].partition("]")[0]
+    elif name.count(":") == 1:
+        name = name.partition(":")[0]
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

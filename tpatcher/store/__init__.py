@@ -1,0 +1,1 @@
+"""Do I know the disk, and what survives a kill? The durable log of fixes."""

@@ -1,0 +1,41 @@
+"""The audit log: who did what."""
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+
+from tpatcher.errors import TPatcherError
+from tpatcher.store.store import Store
+from tpatcher.store.tables import EVENT, now
+
+LOG = logging.getLogger("tpatcher.audit")
+
+
+class Audit:
+    """Who did what, in the store and on the logger `tpatcher.audit`."""
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self.store = store
+
+    def note(self, who: str, what: str, **detail: Any) -> None:
+        """One line more. An unreachable store is no reason to fail what was done."""
+        # JSON escapes line breaks and control characters: a client cannot forge a line
+        line = json.dumps(detail)
+        LOG.info("%s", json.dumps({"at": now(), "who": who, "what": what, **detail}))
+        try:
+            with self.store().writing() as connection:
+                connection.execute(EVENT.insert().values(at=now(), who=who, what=what, detail=line))
+        except TPatcherError as error:
+            LOG.warning("%s", json.dumps({"not kept": str(error)}))
+
+    def latest(self, n: int = 500) -> list[dict[str, Any]]:
+        """The newest events, oldest of them first."""
+        query = sa.select(EVENT).order_by(EVENT.c.id.desc()).limit(n)
+        with self.store().reading() as connection:
+            rows = connection.execute(query).all()
+        return [
+            {"at": r.at, "who": r.who, "what": r.what, **json.loads(r.detail)} for r in rows[::-1]
+        ]

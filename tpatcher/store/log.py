@@ -1,0 +1,96 @@
+"""The log of a store: its entries, each checked against the one before it, and what is live.
+
+The newest entry may say that the chain has moved: another base model has learned its fixes, and
+another store goes on from there.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from tpatcher.errors import Damaged
+from tpatcher.store.tables import ENTRY, MOVE, PATCH
+
+
+@dataclass(frozen=True)
+class Move:
+    """Where a chain goes on: a base model's directory, and the store of its fixes."""
+
+    model: str
+    store: str  # without a password: who follows has one, or the environment
+
+
+def newest(connection: sa.Connection) -> tuple[int, str, str]:
+    """Number, checksum and action of the newest entry; 0 and nothing if there is none."""
+    columns = (ENTRY.c.id, ENTRY.c.checksum, ENTRY.c.action)
+    row = connection.execute(sa.select(*columns).order_by(ENTRY.c.id.desc()).limit(1)).one_or_none()
+    return (row.id, row.checksum, row.action) if row else (0, "", "")
+
+
+def moved(connection: sa.Connection) -> Move | None:
+    """Where the chain goes on, if its newest entry says so."""
+    head, _, action = newest(connection)
+    if action != "move":
+        return None
+    row = connection.execute(sa.select(MOVE).where(MOVE.c.id == head)).one_or_none()
+    if row is None:
+        raise Damaged(f"entry {head} of the log is a move, but where to is gone from the store")
+    if row.checksum != content({"id": row.id, "model": row.model, "store": row.store}):
+        raise Damaged(f"entry {head}, the move, is not what was written: its checksum differs")
+    return Move(row.model, row.store)
+
+
+def entries(connection: sa.Connection, at: int | None = None) -> Iterator[sa.Row[Any]]:
+    """The entries, oldest first, each checked against the one before it."""
+    query = (
+        sa.select(ENTRY, sa.func.coalesce(PATCH.c.checksum, MOVE.c.checksum).label("inner"))
+        .outerjoin(PATCH, PATCH.c.id == ENTRY.c.id)
+        .outerjoin(MOVE, MOVE.c.id == ENTRY.c.id)
+        .order_by(ENTRY.c.id)
+    )
+    before, checksum = 0, ""
+    for row in connection.execute(query if at is None else query.where(ENTRY.c.id <= at)):
+        entry = {k: getattr(row, k) for k in ("id", "parent", "action", "target", "who", "at")}
+        if (row.id, row.parent) != (before + 1, before):
+            raise Damaged(f"the log has entry {row.id} after {before}: one is gone")
+        if row.checksum != link(checksum, entry, row.inner or ""):
+            raise Damaged(
+                f"entry {row.id} of the log is not what was written: its checksum differs"
+            )
+        before, checksum = row.id, row.checksum
+        yield row
+
+
+def live(connection: sa.Connection, at: int | None = None) -> list[int]:
+    """Read backwards: what was removed later is out, and a rollback leaps over what it undid."""
+    rows = {row.id: row for row in entries(connection, at)}
+    here, removed, found = max(rows, default=0), set(), []
+    while here:
+        row = rows[here]
+        if row.action == "rollback":
+            here = row.target
+            continue
+        if row.action == "remove":
+            removed.add(row.target)
+        elif row.action == "append" and here not in removed:
+            found.append(here)
+        here = row.parent
+    return found[::-1]
+
+
+def content(row: Mapping[str, Any]) -> str:
+    """The checksum of what an entry brought with it: a patch with its tensors, or a move."""
+    digest = hashlib.sha256(row.get("tensors", b""))
+    rest = {k: v for k, v in row.items() if k not in ("tensors", "checksum")}
+    digest.update(json.dumps(rest, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def link(before: str, entry: Mapping[str, Any], inner: str) -> str:
+    """The checksum of an entry, its content and the entry before it."""
+    line = json.dumps([before, inner, dict(entry)], sort_keys=True)
+    return hashlib.sha256(line.encode()).hexdigest()

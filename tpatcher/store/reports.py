@@ -1,0 +1,57 @@
+"""The queue of reports and the audit log, kept beside the chain of patches."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from tpatcher.errors import Busy, NotFound
+from tpatcher.store.store import Store
+from tpatcher.store.tables import REPORT, now
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report in the queue: an answer is said to be wrong, and perhaps what the right one is."""
+
+    id: int
+    text: str
+    said: str | None
+    answer: str | None
+    note: str | None
+    who: str
+    at: str
+
+
+class Reports:
+    """The queue: reports stay in it until they are settled."""
+
+    def __init__(self, store: Callable[[], Store], limit: int) -> None:
+        self.store, self.limit = store, limit
+
+    def add(
+        self, text: str, who: str, said: str | None, answer: str | None, note: str | None
+    ) -> int:
+        """Put a report in the queue; returns its number."""
+        row = {"text": text, "said": said, "answer": answer, "note": note, "who": who, "at": now()}
+        waiting = sa.select(sa.func.count()).where(REPORT.c.settled.is_(None))
+        with self.store().writing() as connection:
+            if connection.execute(waiting).scalar_one() >= self.limit:
+                raise Busy(f"{self.limit} reports are waiting already", after=3600)
+            made = connection.execute(REPORT.insert().values(**row)).inserted_primary_key
+        assert made is not None
+        return int(made[0])
+
+    def waiting(self, limit: int = 200) -> list[Report]:
+        """The oldest reports that nobody has settled."""
+        columns = [c for c in REPORT.c if c.name != "settled"]
+        query = sa.select(*columns).where(REPORT.c.settled.is_(None)).order_by(REPORT.c.id)
+        with self.store().reading() as connection:
+            return [Report(*row) for row in connection.execute(query.limit(limit))]
+
+    def settle(self, id: int, how: str) -> None:
+        """Take a report out of the queue; the row stays."""
+        change = REPORT.update().where(REPORT.c.id == id, REPORT.c.settled.is_(None))
+        with self.store().writing() as connection:
+            if connection.execute(change.values(settled=how)).rowcount == 0:
+                raise NotFound(f"there is no report {id} waiting")
