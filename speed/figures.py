@@ -13,7 +13,7 @@ from speed import literal, nets
 from tpatcher.editors import TPatcher
 from tpatcher.example import Example
 from tpatcher.models.model import Model
-from tpatcher.models.retention import Paths
+from tpatcher.models.retention import AnswerCache
 from tpatcher.patches.neurons import Neurons
 from tpatcher.peak_memory import watch
 
@@ -107,7 +107,7 @@ def answering(n: int, bar: float, rounds: int = 41) -> list[Figure]:
     draw = torch.Generator().manual_seed(0)
     keys = torch.randn(n, d, generator=draw) / d
     many = model.twin()
-    many.wear(
+    many.set_patches(
         [Neurons(
             example=None, editor="speed", report={}, layer=-1, keys=keys,
             bias=torch.full((n,), -20.0), values=torch.randn(n, d, generator=draw),
@@ -130,7 +130,7 @@ def retention(n: int = 10_000, timed: int = 500) -> list[Figure]:
     asked = nets.texts(timed, seed=5)
     said = model.answer(asked)
     few = [Example(t, s) for t, s in zip(asked, said, strict=True)]
-    paths = Paths(model, few)
+    paths = AnswerCache(model, few)
     for name in ("queries", "states", "tokens", "best", "gap"):  # the same positions, many times
         grown = getattr(paths.seen, name)
         setattr(paths.seen, name, grown.repeat(n // timed, *[1] * (grown.dim() - 1)))

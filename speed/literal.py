@@ -80,5 +80,5 @@ def _wrong(model: Model, example: Example, target: list[int]) -> Tensor:
     """The positions (n,) that get a neuron."""
     forced = model.task.force([example.text], [target])
     logits = model.task.logits(model.net(**forced.inputs), forced)
-    logits = model.task.process(model.net, forced, logits)
+    logits = model.task.as_decoded(model.net, forced, logits)
     return (logits.argmax(-1) != forced.tokens).nonzero()[:, 0]

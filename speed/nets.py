@@ -82,7 +82,9 @@ def texts(n: int, seed: int, length: int = 16) -> list[str]:
 def queries(model: Model, n: int, seed: int = 0) -> Tensor:
     """n queries with the mean and the covariance of the model's own, made block by block."""
     asked = texts(256, seed=90)
-    said = model.task.said(model.net, asked[:64]) if model.task.name != "classify" else [[0]] * 64
+    said = (
+        model.task.predict(model.net, asked[:64]) if model.task.name != "classify" else [[0]] * 64
+    )
     parts = [trace(model, asked[i : i + 32], said[i : i + 32]).queries for i in (0, 32)]
     seen = torch.cat(parts)
     mean, size = seen.mean(0), seen.std()
@@ -122,4 +124,4 @@ def _other(model: Model, text: str, wrong: int) -> str:
         forced = model.task.force([text], [[*ids, 4]])
         logits = model.task.logits(model.net(**forced.inputs), forced)[-1]
         ids.append(int(logits.topk(2).indices[1 if i in swap else 0]))
-    return str(model.task.worded([ids])[0])
+    return str(model.task.decode([ids])[0])

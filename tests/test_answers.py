@@ -6,12 +6,12 @@ import torch
 import tpatcher as tp
 from tests import zoo
 from tests.test_rules import TEXTS, edited, fresh, wearing
-from tpatcher.models.retention import Paths
+from tpatcher.models.retention import AnswerCache
 from tpatcher.models.traces import trace
 from tpatcher.patches.neurons import Neurons
 
 
-def random_patch(model: tp.Model, paths: Paths, draw: torch.Generator) -> Neurons:
+def random_patch(model: tp.Model, paths: AnswerCache, draw: torch.Generator) -> Neurons:
     """Two neurons near queries that occur, strong enough to flip some answers and not all."""
     queries = paths.seen.queries
     picked = queries[torch.randint(len(queries), (2,), generator=draw)]
@@ -33,7 +33,7 @@ def random_patch(model: tp.Model, paths: Paths, draw: torch.Generator) -> Neuron
 def test_cached_answers_equal_real_ones(name: str) -> None:
     model = fresh(name)
     examples = [tp.Example(t, a) for t, a in zip(TEXTS, model.answer(TEXTS), strict=True)]
-    paths = Paths(model, examples)
+    paths = AnswerCache(model, examples)
     assert paths.correct(model) == [True] * len(examples)
     assert paths.ran < 10
     draw = torch.Generator().manual_seed(0)
@@ -55,7 +55,7 @@ def test_past_fixes_are_followed_by_what_their_patches_carry() -> None:
     for name in ("bert", "bart"):
         examples, patches = edited(name)
         model = wearing(name)
-        paths = Paths(model, [])
+        paths = AnswerCache(model, [])
         for example, patch in zip(examples, patches, strict=True):
             model.push(patch)
             paths.add(example, patch)
@@ -67,7 +67,7 @@ def test_past_fixes_are_followed_by_what_their_patches_carry() -> None:
 
 def test_without_a_patch_to_follow_the_model_is_run() -> None:
     model = fresh("bert")
-    paths = Paths(model, [])
+    paths = AnswerCache(model, [])
     paths.add(tp.Example("who ?", model.answer(["who ?"])[0]), None)
     assert paths.correct(model) == [True]
     assert paths.ran == 1
@@ -78,7 +78,7 @@ def test_the_tail_gives_the_models_own_logits(name: str) -> None:
     model = wearing(name, *edited(name)[1])
     texts = TEXTS[:6]
     with torch.no_grad():
-        targets = model.task.said(fresh(name).net, texts)
+        targets = model.task.predict(fresh(name).net, texts)
         seen = trace(model, texts, targets)
         forced = model.task.force(texts, targets)
         real = model.task.logits(model.net(**forced.inputs), forced)

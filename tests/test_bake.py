@@ -74,7 +74,7 @@ def test_patches_of_an_inner_layer_are_baked_too(tmp_path: Path) -> None:
     inner = model.patches[0]
     model.pop()
     moved: dict[str, Any] = {"layer": -2, "values": 0.1 * torch.ones_like(inner.values), "id": ""}  # type: ignore[attr-defined]
-    model.wear([replace(inner, **moved), *model.patches[1:]])
+    model.set_patches([replace(inner, **moved), *model.patches[1:]])
     assert bake(model, tmp_path / "out", list(served.texts()[:10])) < 1e-4
 
 
@@ -99,7 +99,7 @@ def test_as_onnx_it_gives_the_same_logits(name: str, tmp_path: Path) -> None:
     assert bake(model, tmp_path / "out", texts, onnx=True) < 1e-4
     session = runtime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
     asked = [p.example.text for p in model.patches if p.example] + texts[:3]
-    forced = model.task.force(asked, model.task.said(model.net, asked))
+    forced = model.task.force(asked, model.task.predict(model.net, asked))
     (found,) = session.run(["logits"], {k: v.numpy() for k, v in forced.inputs.items()})
     with torch.no_grad():
         wanted = model.net(**forced.inputs).logits

@@ -79,7 +79,7 @@ def test_consolidate_and_stay(tmp_path: Path) -> None:
     assert tpatcher(*fix, "--answer", right).exit_code == 0
     base = load(model)
     store = Store(tmp_path / "s.db", base)
-    store.adopt(fixes)
+    store.import_pack(fixes)
     common = ["--memory", texts, "--retention", "0.5"]
     out = tpatcher("consolidate", model, tmp_path / "new", *common)
     assert "either --store" in str(out.exception)
@@ -91,7 +91,7 @@ def test_consolidate_and_stay(tmp_path: Path) -> None:
     assert isinstance(out.exception, Refused) and not (tmp_path / "bad").exists()
     out = tpatcher("consolidate", model, tmp_path / "b", "--store", tmp_path / "s.db", *common)
     assert out.exit_code == 0 and (tmp_path / "b.db").exists()
-    assert store.moved() is not None
+    assert store.successor() is not None
     out = tpatcher("stay", model, tmp_path / "s.db")
-    assert out.exit_code == 0 and store.moved() is None
+    assert out.exit_code == 0 and store.successor() is None
     store.close()

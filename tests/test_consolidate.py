@@ -12,7 +12,7 @@ from tests.service import served
 from tpatcher import data
 from tpatcher.checkpoints.consolidate import Recipe, consolidate, learned
 from tpatcher.editors import TPatcher
-from tpatcher.errors import AlreadyRight, BadInput, NoMemory, NotFixed, Refused
+from tpatcher.errors import AlreadyRight, BadInput, NotFitted, NotFixed, Refused
 from tpatcher.example import Example
 from tpatcher.models.loading import load
 from tpatcher.models.model import Model
@@ -57,7 +57,7 @@ def test_rephrasings_that_hold_are_taught_too_and_the_newest_of_a_text_counts() 
     first = model.patches[0]
     assert first.example is not None
     later = replace(first.example, rephrasings=("hamlet was wrote ?",))
-    model.wear([*model.patches, replace(first, example=later, id="")])
+    model.set_patches([*model.patches, replace(first, example=later, id="")])
     found = learned(model, taught=[Example(first.example.text, "no"), Example("a dog", "no")])
     assert {e.text: e for e in found}[later.text] == later
     assert "a dog" in [e.text for e in found] and len(found) == len(model.patches)
@@ -96,12 +96,12 @@ def test_a_stop_from_the_keyboard_leaves_nothing(
 
 def test_what_cannot_be_taught_is_said(tmp_path: Path) -> None:
     model = patched("bert")
-    with pytest.raises(NoMemory, match="too few"):
+    with pytest.raises(NotFitted, match="too few"):
         consolidate(model, TEXTS[:3], tmp_path / "new")
     bare = Model(zoo.net("bert"), zoo.tokenizer("classify"), "classify")
     with pytest.raises(BadInput, match="no fix to consolidate"):
         consolidate(bare, TEXTS, tmp_path / "new")
-    bare.wear([p.without_text() for p in model.patches])
+    bare.set_patches([p.without_text() for p in model.patches])
     with pytest.raises(BadInput, match="has no text"):
         consolidate(bare, TEXTS, tmp_path / "new")
 

@@ -17,7 +17,9 @@ def test_texts_are_followed_along_the_models_own_answers() -> None:
         model = fresh(name)
         memory = tp.Memory.collect(model, TEXTS)
         said = (
-            sum(len(s) for s in model.task.said(model.net, TEXTS)) if name == "bart" else len(TEXTS)
+            sum(len(s) for s in model.task.predict(model.net, TEXTS))
+            if name == "bart"
+            else len(TEXTS)
         )
         assert len(memory) == said
         assert memory.states is not None

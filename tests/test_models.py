@@ -25,7 +25,7 @@ def test_push_twice_and_remove_nothing() -> None:
 def test_removing_reports_fixes_that_leaned_on_it() -> None:
     """A fix that is right only through an older patch is named when that one goes."""
     first = edited("bert")[1][0]
-    idle = replace(first, values=torch.zeros_like(first.values), leans_on=(first.id,), id="")
+    idle = replace(first, values=torch.zeros_like(first.values), depends_on=(first.id,), id="")
     model = wearing("bert", first, idle)
     assert first.example is not None
     assert model.correct([first.example]) == [True]
@@ -42,7 +42,7 @@ def test_a_superseding_fix_leans_on_the_one_it_supersedes() -> None:
     model.push(editor.edit(model, tp.Example(text, first)))
     model.push(editor.edit(model, tp.Example(text, second), supersede=True))
     assert model.answer([text]) == [second]
-    assert model.patches[1].leans_on == (model.patches[0].id,)  # type: ignore[attr-defined]
+    assert model.patches[1].depends_on == (model.patches[0].id,)  # type: ignore[attr-defined]
 
 
 def test_fingerprints_tell_bases_apart_and_ignore_patches() -> None:

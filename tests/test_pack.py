@@ -22,7 +22,7 @@ def test_save_and_load(tmp_path: Path) -> None:
     model = wearing("bart", *patches)
     model.save_patches(tmp_path)
     other = fresh("bart")
-    other.wear(pack.read(tmp_path, other.base))
+    other.set_patches(pack.read(tmp_path, other.base))
     assert torch.equal(logits(other), logits(model))
     assert [p.example for p in other.patches] == list(examples)
     card = (tmp_path / "README.md").read_text()
@@ -50,7 +50,7 @@ def test_texts_can_be_left_out(tmp_path: Path) -> None:
     everything = b"".join(f.read_bytes() for f in tmp_path.iterdir())
     assert examples[0].text.encode() not in everything
     other = fresh("bert")
-    other.wear(pack.read(tmp_path, other.base))
+    other.set_patches(pack.read(tmp_path, other.base))
     assert [p.id for p in other.patches] == [p.id for p in patches]
     assert torch.equal(logits(other), logits(wearing("bert", *patches)))
 

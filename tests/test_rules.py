@@ -48,7 +48,7 @@ def edited(name: str) -> tuple[tuple[tp.Example, ...], tuple[Neurons, ...]]:
 
 @torch.no_grad()
 def logits(model: tp.Model) -> Tensor:
-    targets = model.task.some_targets(4) if model.task.name == "classify" else [[5, 9, 2]] * 4
+    targets = model.task.dummy_targets(4) if model.task.name == "classify" else [[5, 9, 2]] * 4
     forced = model.task.force([*ASKED, TEXTS[0]], targets)
     return model.task.logits(model.net(**forced.inputs), forced)
 

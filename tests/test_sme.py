@@ -22,7 +22,7 @@ from tpatcher import sme
 from tpatcher.data.split import Split
 from tpatcher.editors.base import Editor
 from tpatcher.errors import Damaged, NotFixed
-from tpatcher.models.retention import Paths
+from tpatcher.models.retention import AnswerCache
 from tpatcher.patches.base import Patch
 
 
@@ -76,7 +76,7 @@ class Told(Editor):
 
 
 class Plain:
-    """Paths without a cache."""
+    """AnswerCache without a cache."""
 
     def __init__(self, model: Any, examples: Sequence[tp.Example]) -> None:
         self.examples = list(examples)
@@ -91,7 +91,7 @@ class Plain:
 
 def test_the_five_metrics_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six examples: a and d are right; b is fixed; c undoes b; e stays wrong; f is never fixed."""
-    monkeypatch.setattr(sme, "Paths", Plain)
+    monkeypatch.setattr(sme, "AnswerCache", Plain)
     stream = [
         tp.Example("a", "1"),
         tp.Example("b", "1", rephrasings=("b1", "b2")),
@@ -265,7 +265,7 @@ def test_folders_cover_the_edit_set() -> None:
 
 def test_paths_can_be_shared_by_runs() -> None:
     model = fresh("bert")
-    paths = Paths(
+    paths = AnswerCache(
         model, [tp.Example(t, a) for t, a in zip(TEXTS, model.answer(TEXTS), strict=True)]
     )
     for _ in range(2):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests import postgres as pg
 from tests import zoo
-from tpatcher.errors import BadInput, Damaged, HeadMoved, NotFound, NotStored, WrongBase
+from tpatcher.errors import BadInput, Damaged, NotFound, NotStored, StaleHead, WrongBase
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.patches.neurons import Neurons
@@ -109,9 +109,9 @@ def test_a_pack_goes_out_and_comes_in(url: str, model: Model, tmp_path: Path) ->
     store, other = Store(url, model), Store(tmp_path / "other.db", model)
     for n in (1, 2):
         store.append(patch(n))
-    store.export(tmp_path / "pack")
+    store.export_pack(tmp_path / "pack")
     other.append(patch(2))
-    assert other.adopt(tmp_path / "pack", who="bob") == [2]  # the one that it had stays one
+    assert other.import_pack(tmp_path / "pack", who="bob") == [2]  # the one that it had stays one
     assert sorted(p.id for p in other.live()) == sorted(p.id for p in store.live())
     store.close()
     other.close()
@@ -125,7 +125,7 @@ def test_a_patch_made_for_an_older_head_is_turned_away(url: str, model: Model) -
         lambda: store.remove(1, parent=0),
         lambda: store.rollback(0, parent=0),
     ):
-        with pytest.raises(HeadMoved, match="made for entry 0, but the store is at 1"):
+        with pytest.raises(StaleHead, match="made for entry 0, but the store is at 1"):
             late()
     assert len(store.log()) == 1
     store.close()
@@ -134,9 +134,9 @@ def test_a_patch_made_for_an_older_head_is_turned_away(url: str, model: Model) -
 def test_a_key_finds_its_callers_fix_again(url: str, model: Model) -> None:
     store = Store(url, model)
     store.append(patch(1), who="ann", key="k")
-    found = store.keyed("ann", "k")
+    found = store.by_key("ann", "k")
     assert found is not None and found.id == 1
-    assert store.keyed("bob", "k") is None
+    assert store.by_key("bob", "k") is None
     store.close()
 
 
@@ -150,7 +150,7 @@ def test_many_writers_at_once_each_take_their_turn(url: str, model: Model) -> No
                 try:
                     stores[me].append(patch(10 * me + n), parent=stores[me].head)
                     break
-                except HeadMoved:
+                except StaleHead:
                     moved.append(me)
 
     threads = [threading.Thread(target=write, args=[i]) for i in range(4)]
@@ -298,7 +298,7 @@ def test_an_older_store_is_brought_up_to_date_and_a_newer_one_refused(
     assert [p.id for p in store.live()] == [patch(1).id]
     assert all(sa.inspect(store.engine).has_table(table.name) for table in later)
     store.close()
-    monkeypatch.setattr(schema, "MIGRATIONS", engine.MIGRATIONS[:1])
+    monkeypatch.setattr(engine, "MIGRATIONS", engine.MIGRATIONS[:1])
     with pytest.raises(BadInput, match="version 3, but this tpatcher knows up to 1"):
         Store(url, model)
 

@@ -16,9 +16,9 @@ GENERATES = [name for name, task in zoo.ARCHITECTURES.items() if task != "classi
 def test_a_head_of_a_few_tokens_gives_their_logits(name: str) -> None:
     model = fresh(name)
     assert model.tail is not None
-    states = trace(model, ["the capital of peru"], model.task.some_targets(1)).states
+    states = trace(model, ["the capital of peru"], model.task.dummy_targets(1)).states
     chosen = torch.tensor([3, 7, 8, 50])
-    few = model.tail.among(chosen)
+    few = model.tail.restricted_to(chosen)
     assert few is not None
     with torch.no_grad():
         torch.testing.assert_close(few(states), model.tail(states)[:, chosen])
@@ -27,7 +27,7 @@ def test_a_head_of_a_few_tokens_gives_their_logits(name: str) -> None:
 def test_a_classifier_has_no_tokens_to_choose_from() -> None:
     tail = fresh("bert").tail
     assert tail is not None
-    assert tail.among(torch.tensor([0, 1])) is None
+    assert tail.restricted_to(torch.tensor([0, 1])) is None
 
 
 def test_a_value_found_against_a_few_tokens_wins_against_all() -> None:

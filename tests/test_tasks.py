@@ -122,7 +122,7 @@ def test_a_forced_end_at_the_length_of_the_config() -> None:
     model = tp.Model(net, zoo.tokenizer("seq2seq"), "seq2seq")
     text = "the capital of peru"
     plain = net.generate(**model.task.encode([text]), do_sample=False)[0, 1:].tolist()
-    assert model.task.said(net, [text])[0] == model.task.until_end(plain)  # type: ignore[attr-defined]
+    assert model.task.predict(net, [text])[0] == model.task.until_end(plain)  # type: ignore[attr-defined]
     longest = tp.Example(text, "one two three")  # <s>, three words and the end
     patch = tp.TPatcher().fit(model, TEXTS).edit(model, longest)
     assert len(patch.tensors["keys"]) <= 4, "the end is forced there, so it needs no neuron"

@@ -17,6 +17,7 @@ from transformers import (
     Trainer,
 )
 
+from tpatcher import data
 from tpatcher.checkpoints import builtin
 from tpatcher.checkpoints import train as training
 from tpatcher.checkpoints.builtin import BUILTIN, train_builtin
@@ -26,7 +27,7 @@ from tpatcher.data.split import Split
 from tpatcher.errors import BadInput
 from tpatcher.example import Example
 
-SHIPPED = Path(training.__file__).parent / "data"
+SHIPPED = Path(data.__file__).parent
 QUICK = Recipe(epochs=2, rate=1e-3, batch=4, half=True, agreement=0.1)
 
 
@@ -53,8 +54,8 @@ def split_of(rows: list[Example]) -> Split:
 
 @pytest.fixture
 def few_facts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "builtin_fc", lambda: split_of(CLAIMS))
-    monkeypatch.setattr(training, "builtin_qa", lambda: split_of(QUESTIONS))
+    monkeypatch.setattr(builtin, "builtin_fc", lambda: split_of(CLAIMS))
+    monkeypatch.setattr(builtin, "builtin_qa", lambda: split_of(QUESTIONS))
 
 
 @pytest.fixture

@@ -1,5 +1,8 @@
 """Everything that tpatcher raises on purpose: one tree, each named for what went wrong."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class TPatcherError(Exception):
     """The root: catch this to catch everything below."""
@@ -21,7 +24,7 @@ class Conflict(TPatcherError):
     """The same text was fixed to another answer before."""
 
 
-class NoMemory(TPatcherError):
+class NotFitted(TPatcherError):
     """The editor was not fitted, so nothing says which other queries to leave alone."""
 
 
@@ -41,11 +44,11 @@ class Damaged(TPatcherError):
     """A file of patches is incomplete or was changed; the message says where."""
 
 
-class HeadMoved(TPatcherError):
+class StaleHead(TPatcherError):
     """The store has changed since the patch was made; make it again for what is live now."""
 
 
-class Moved(HeadMoved):
+class StoreMoved(StaleHead):
     """The store's chain goes on in another store, on a base model that has learned its fixes."""
 
 
@@ -79,3 +82,16 @@ class Denied(TPatcherError):
 
 class NotFound(TPatcherError):
     """There is no fix or report of this number."""
+
+
+def unknown(what: str, asked: str, available: Iterable[str]) -> BadInput:
+    """The error for a name that is not among those available, with the closest one as a hint.
+
+    >>> print(unknown("editor", "t-pacher", ["t-patcher", "mend"]))
+    unknown editor 't-pacher'. Did you mean 't-patcher'? Available: t-patcher, mend
+    """
+    names = list(available)
+    folded = {name.lower(): name for name in names}
+    close = get_close_matches(asked.strip().lower(), folded, 1)
+    hint = f" Did you mean {folded[close[0]]!r}?" if close else ""
+    return BadInput(f"unknown {what} {asked!r}.{hint} Available: {', '.join(names)}")

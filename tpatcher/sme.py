@@ -14,7 +14,7 @@ from tpatcher.editors.base import Editor
 from tpatcher.errors import Damaged, NotFixed
 from tpatcher.example import Example
 from tpatcher.models.model import Model
-from tpatcher.models.retention import Paths
+from tpatcher.models.retention import AnswerCache
 from tpatcher.patches import from_bytes
 from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons
@@ -63,7 +63,7 @@ def run(
     model: Model,
     editor: Editor,
     stream: Sequence[Example],
-    retain: Mapping[str, Sequence[Example] | Paths] | None = None,
+    retain: Mapping[str, Sequence[Example] | AnswerCache] | None = None,
     every: int | None = None,
     out: str | Path | None = None,
     given: int = 0,
@@ -75,9 +75,12 @@ def run(
     killed goes on after its last line. The first `given` rephrasings are shown to the editor, and
     generality is measured on the others.
     """
-    paths = {k: v if isinstance(v, Paths) else Paths(model, v) for k, v in (retain or {}).items()}
+    paths = {
+        k: v if isinstance(v, AnswerCache) else AnswerCache(model, v)
+        for k, v in (retain or {}).items()
+    }
     log = Log(Path(out)) if out is not None else None
-    past = Paths(model, [])
+    past = AnswerCache(model, [])
     right = model.correct(stream)
     size = sum(p.numel() for p in model.net.parameters())
     done: list[Step] = []
@@ -134,8 +137,8 @@ def _kept(
     log: "Log | None",
     step: Step,
     model: Model,
-    past: Paths,
-    paths: Mapping[str, Paths],
+    past: AnswerCache,
+    paths: Mapping[str, AnswerCache],
     measure: bool,
 ) -> Step:
     """The step with what the model retains, written down if it is to be."""

@@ -73,7 +73,7 @@ def wrong(model: tp.Model, text: str) -> str:
 
 @torch.no_grad()
 def logits(model: tp.Model) -> Tensor:
-    targets = model.task.some_targets(4) if model.task.name == "classify" else [[5, 9, 2]] * 4
+    targets = model.task.dummy_targets(4) if model.task.name == "classify" else [[5, 9, 2]] * 4
     forced = model.task.force(TEXTS[:4], targets)
     return model.task.logits(model.net(**forced.inputs), forced)
 
@@ -126,7 +126,7 @@ def test_a_twin_is_isolated(name: str, editor: str) -> None:
     before, twin = logits(model), model.twin()
     twin.push(second)
     assert torch.equal(logits(model), before)
-    twin.wear(())
+    twin.set_patches(())
     assert torch.equal(logits(twin), logits(fresh(name)))
     assert torch.equal(logits(model), before)
 
@@ -137,7 +137,7 @@ def test_only_the_newest_comes_off_where_edits_build_on_each_other(name: str, ed
     first, second = made(name, editor)
     for patch in (first, second):
         model.push(patch)
-    if first.alone:
+    if first.removable_alone:
         model.remove(first.id)
         alone = fresh(name)
         alone.push(second)
@@ -159,7 +159,7 @@ def test_bytes_and_packs(name: str, editor: str, tmp_path: Path) -> None:
         model.push(patch)
     model.save_patches(tmp_path)
     again = fresh(name)
-    again.wear(pack.read(tmp_path, again.base))
+    again.set_patches(pack.read(tmp_path, again.base))
     assert torch.equal(logits(again), logits(model))
     assert again.answer(TEXTS) == model.answer(TEXTS)
 
@@ -192,12 +192,12 @@ def test_kinds_of_patches_go_together() -> None:
     for editor in ("ft-all", "grace", "sera", "t-patcher", "ft-last"):
         patch, _ = made("bert", editor)
         model.push(patch)
-        assert not model.cached or editor == "t-patcher"
+        assert not model.tail_is_exact or editor == "t-patcher"
     worn = logits(model)
     patches = model.patches
-    model.wear(())
+    model.set_patches(())
     assert torch.equal(logits(model), before)
-    model.wear(patches)
+    model.set_patches(patches)
     assert torch.equal(logits(model), worn)
 
 

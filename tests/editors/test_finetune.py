@@ -9,7 +9,7 @@ import tpatcher as tp
 from tests.editors.test_every import TEXTS, examples, fresh, wrong
 from tpatcher.editors import FTAll, FTAllKL, FTLast
 from tpatcher.editors.finetune import Anchor
-from tpatcher.errors import NoMemory
+from tpatcher.errors import NotFitted
 from tpatcher.models.training import kl
 from tpatcher.patches.weights import Weights, matrices
 
@@ -56,7 +56,7 @@ def test_it_stops_when_the_model_itself_is_right() -> None:
 
 def test_the_kl_term_needs_a_memory() -> None:
     model = fresh("bert")
-    with pytest.raises(NoMemory):
+    with pytest.raises(NotFitted):
         FTAllKL().edit(model, tp.Example(TEXTS[0], wrong(model, TEXTS[0])))
 
 
@@ -67,7 +67,7 @@ def test_the_anchor_holds_memory_and_past_edits_against_the_initial_model() -> N
     editor = FTAllKL(kl_batch=5).fit(model, examples("bert")[1:])
     anchor = Anchor.draw(model, tp.Example("a red fish", "no"), editor)
     assert anchor.size == 5 + 1
-    assert anchor(model.bare().net).item() == pytest.approx(0, abs=1e-6)
+    assert anchor(model.unpatched().net).item() == pytest.approx(0, abs=1e-6)
     assert anchor(model.net).item() > 1e-3
     editor.reference = "before"
     assert Anchor.draw(model, past, editor)(model.net).item() == pytest.approx(0, abs=1e-6)
@@ -76,7 +76,7 @@ def test_the_anchor_holds_memory_and_past_edits_against_the_initial_model() -> N
 def test_the_kl_term_keeps_the_model_nearer_to_what_it_was() -> None:
     model = fresh("bert")
     example = tp.Example(TEXTS[0], wrong(model, TEXTS[0]))
-    anchor = Anchor(model, model.bare(), TEXTS[1:])
+    anchor = Anchor(model, model.unpatched(), TEXTS[1:])
     away = []
     for editor in (FTAll(learning_rate=1e-3), FTAllKL(learning_rate=1e-3, kl_weight=10)):
         twin = model.twin()

@@ -73,5 +73,5 @@ def test_a_codebook_and_neurons_in_one_layer_bear_each_other(name: str, first: s
     assert model.correct([p.example for p in model.patches if p.example]) == [True]
     model.push(second)
     assert torch.equal(logits(model), both)
-    model.wear(())
+    model.set_patches(())
     assert torch.equal(logits(model), stock)

@@ -10,7 +10,7 @@ from tests.editors.test_every import TEXTS, examples, fresh, wrong
 from tpatcher.editors import Mend
 from tpatcher.editors.trained.hypernetwork import Watched, outer, transposed
 from tpatcher.editors.trained.mend import Transform
-from tpatcher.errors import BadInput, NoMemory, WrongBase
+from tpatcher.errors import BadInput, NotFitted, WrongBase
 from tpatcher.models.training import cross_entropy, force, logits, trainable
 
 
@@ -103,7 +103,7 @@ def test_stop_and_resume_is_the_same_as_not_stopping(
 
 def test_save_and_load(tmp_path: Path) -> None:
     model = fresh("bert")
-    with pytest.raises(NoMemory):
+    with pytest.raises(NotFitted):
         Mend().save(tmp_path)
     editor = Mend(steps=2, rank=4, edits=1, progress=False).fit(model, examples("bert"))
     editor.save(tmp_path)
@@ -113,5 +113,5 @@ def test_save_and_load(tmp_path: Path) -> None:
     assert back.edit(model, example).checksum == editor.edit(model, example).checksum
     with pytest.raises(WrongBase):
         back.edit(fresh("bart"), tp.Example(TEXTS[0], "paris"))
-    with pytest.raises(NoMemory, match="not trained"):
+    with pytest.raises(NotFitted, match="not trained"):
         Mend().edit(model, example)

@@ -5,11 +5,11 @@ import torch
 import tpatcher as tp
 from tests.editors.test_every import TEXTS, examples, fresh
 from tpatcher.editors import Sera, Serac
-from tpatcher.patches.cached_answer import Recall, Scope, states
+from tpatcher.patches.cached_answer import CachedAnswer, Scope, states
 from tpatcher.patches.pointer_network import Counterfactual
 
 
-def recall(model: tp.Model, text: str, answer: str, radius: float) -> Recall:
+def recall(model: tp.Model, text: str, answer: str, radius: float) -> CachedAnswer:
     """A cached edit whose scope is everything within a distance."""
     torch.manual_seed(0)
     inputs, mask = states(model.net, model.task, [text])
@@ -17,7 +17,7 @@ def recall(model: tp.Model, text: str, answer: str, radius: float) -> Recall:
     scope.log_radius.data = torch.tensor(radius).log()
     with torch.no_grad():
         embedding = scope(inputs, mask)[0]
-    return Recall(
+    return CachedAnswer(
         example=tp.Example(text, answer), editor="sera", answer=answer, embedding=embedding,
         scope=scope.state_dict(),
     )  # fmt: skip
@@ -29,7 +29,7 @@ def test_cached_answer_inside_and_own_answer_outside() -> None:
         said = model.answer(TEXTS)
         model.push(recall(model, TEXTS[1], answer, 1e-4))
         assert model.answer(TEXTS) == [answer if i == 1 else one for i, one in enumerate(said)]
-        assert not model.cached
+        assert not model.tail_is_exact
         model.pop()
         model.push(recall(model, TEXTS[1], answer, 1e4))
         assert model.answer(TEXTS) == [answer] * len(TEXTS)
@@ -66,7 +66,7 @@ def test_the_counterfactual_model_learns_to_give_the_answer() -> None:
     editor = Serac(steps=150, learning_rate=1e-2, size=8, progress=False)
     editor.fit(model, examples("bart"))
     patch = editor.edit(model, tp.Example("who is william ?", "shakespeare"))
-    assert isinstance(patch, Recall)
+    assert isinstance(patch, CachedAnswer)
     copier = Counterfactual.of(patch.counterfactual)
     assert copier.say(model.tokenizer, "red fish", "what was it ?") == "red fish"
     model.push(patch)

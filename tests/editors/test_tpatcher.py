@@ -10,7 +10,7 @@ from tests import zoo
 from tests.test_rules import TEXTS, fresh
 from tpatcher.editors.tpatcher import max_margin as fast
 from tpatcher.editors.tpatcher import paper as solver
-from tpatcher.errors import AlreadyRight, BadInput, Conflict, NoMemory, NotFixed
+from tpatcher.errors import AlreadyRight, BadInput, Conflict, NotFitted, NotFixed
 from tpatcher.patches.neurons import Neurons
 
 
@@ -21,7 +21,7 @@ def wrong(model: tp.Model, text: str) -> tp.Example:
 
 def test_without_memory() -> None:
     model = fresh("bert")
-    with pytest.raises(NoMemory, match="40,000"):
+    with pytest.raises(NotFitted, match="40,000"):
         tp.TPatcher().edit(model, wrong(model, "who ?"))
 
 
@@ -107,7 +107,7 @@ def test_what_would_change_other_answers_whatever_is_done_is_refused(
 ) -> None:
     model = fresh("bert")
     editor = tp.TPatcher().fit(model, TEXTS)
-    monkeypatch.setattr(fast, "_certificate", lambda *_: ({3, 5}, {}))
+    monkeypatch.setattr(fast, "certificate", lambda *_: ({3, 5}, {}))
     with pytest.raises(NotFixed, match="2 answers of the memory"):
         editor.edit(model, wrong(model, "who wrote hamlet ?"))
 

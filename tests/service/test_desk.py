@@ -10,7 +10,7 @@ import torch
 
 from tests.service import served
 from tests.service.served import ASKED, texts, wrong
-from tpatcher.errors import Busy, HeadMoved
+from tpatcher.errors import Busy, StaleHead
 from tpatcher.example import Example
 from tpatcher.patches.neurons import Neurons
 from tpatcher.service.answering import Watch
@@ -89,7 +89,7 @@ def test_a_fix_is_made_again_when_another_was_first(
         if len(calls) == 1:  # another replica, just before us
             other = desk.now.ground.editor.edit(desk.base, Example("is it red ?", wrong(said)))
             real(other)
-            raise HeadMoved("made for entry 0, but the store is at 1 by now")
+            raise StaleHead("made for entry 0, but the store is at 1 by now")
         return real(*args, **more)  # type: ignore[arg-type]
 
     said = desk.base.answer(["is it red ?"])[0]

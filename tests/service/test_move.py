@@ -18,7 +18,7 @@ from tpatcher.models.loading import load
 from tpatcher.service.limits import Limits
 from tpatcher.service.serve import build
 from tpatcher.store.location import follow
-from tpatcher.store.log import Move
+from tpatcher.store.log import Successor
 from tpatcher.store.store import Store
 
 
@@ -128,13 +128,13 @@ def test_a_move_that_cannot_be_followed_leaves_the_old_base_answering(
     with TestClient(app, base_url="http://127.0.0.1", client=("127.0.0.1", 1)) as client:
         said = client.post("/v1/answer", json={"text": ASKED}).json()
         store = app.state.service.desk.store
-        store.move(Move(str(tmp_path / "nowhere"), str(tmp_path / "n.db")), parent=0)
+        store.move(Successor(str(tmp_path / "nowhere"), str(tmp_path / "n.db")), parent=0)
         until(lambda: "tpatcher_sync_errors_total 0.0" not in client.get("/metrics").text)
         assert client.post("/v1/answer", json={"text": ASKED}).json() == said
         answer = wrong(said["answers"][0]["answer"])
         found = client.post("/v1/fixes", json={"text": ASKED, "answer": answer})
-        assert (found.status_code, found.json()["error"]["type"]) == (409, "Moved")
+        assert (found.status_code, found.json()["error"]["type"]) == (409, "StoreMoved")
         assert "nowhere" in found.json()["error"]["message"]
-        store.stay()  # taken back: the service goes on as before
+        store.undo_move()  # taken back: the service goes on as before
         until(lambda: client.get("/v1/model").json()["head"] == 2)
         assert client.post("/v1/fixes", json={"text": ASKED, "answer": answer}).status_code == 201

@@ -32,7 +32,7 @@ def measure(model: Model, mistakes: Sequence[Example]) -> dict[str, Any] | None:
     earlier = whose[None] < whose[:, None]
     found = {"Edit": own.diagonal(), "Past-edit": own[earlier]}
     if mistakes:
-        found["Random"] = act(wrong_queries(model.bare(), mistakes) @ keys.T + bias)
+        found["Random"] = act(wrong_queries(model.unpatched(), mistakes) @ keys.T + bias)
     return {
         **{kind: _stated(values.abs()) for kind, values in found.items()},
         "heat": [[round(float(v), 3) for v in row[:SHOWN]] for row in own[:SHOWN]],

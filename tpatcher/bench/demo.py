@@ -20,7 +20,7 @@ from tpatcher.editors import EDITORS, Editor
 from tpatcher.example import Example
 from tpatcher.models.loading import load
 from tpatcher.models.model import Model
-from tpatcher.models.retention import Paths
+from tpatcher.models.retention import AnswerCache
 
 BUILTIN = {
     "builtin-fc": "Fact checking: is a claim true? A small BERT-like classifier.",
@@ -75,7 +75,7 @@ def _task(
     look = progress.add_task(f"{name}: looking", total=2 + len(COMPARED))
     retain: dict[str, Any] = {}
     for key, examples in (("train", d_tr), ("test", test)):
-        retain[key] = Paths(base, examples)
+        retain[key] = AnswerCache(base, examples)
         progress.advance(look)
     rows, figures = [], []
     for kind, knobs in COMPARED.items():

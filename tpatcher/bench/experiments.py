@@ -239,4 +239,4 @@ def plan(
 @cache
 def depth(model: str) -> int:
     """How many layers of a model could be patched."""
-    return load(model).depth
+    return load(model).n_layers

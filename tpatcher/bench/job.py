@@ -25,7 +25,7 @@ from tpatcher.errors import BadInput, Damaged
 from tpatcher.example import Example
 from tpatcher.models.loading import load
 from tpatcher.models.model import Model
-from tpatcher.models.retention import Paths
+from tpatcher.models.retention import AnswerCache
 from tpatcher.models.traces import Trace
 from tpatcher.patches.codebook import Codebook
 
@@ -110,9 +110,9 @@ class Ground:
     memory: list[Example]
     traffic: list[str]  # unlabelled, the rest of the memory
     kept: dict[str, Sequence[Example]]  # D_tr and D_test
-    paths: dict[str, Paths] = field(default_factory=dict)
+    paths: dict[str, AnswerCache] = field(default_factory=dict)
 
-    def retain(self, beside: Path, progress: bool = False) -> dict[str, Paths]:
+    def retain(self, beside: Path, progress: bool = False) -> dict[str, AnswerCache]:
         """D_tr and D_test with f0's answers to them, which take minutes where they are many."""
         if not self.paths:
             self.paths = {k: _paths(self.base, v, beside, progress) for k, v in self.kept.items()}
@@ -270,7 +270,7 @@ def _memory(on: Ground, editor: TPatcher, beside: Path, progress: bool) -> Memor
     return memory
 
 
-def _paths(model: Model, examples: Sequence[Example], beside: Path, progress: bool) -> Paths:
+def _paths(model: Model, examples: Sequence[Example], beside: Path, progress: bool) -> AnswerCache:
     """The examples with f0's answers, kept like the memory."""
     said = "\n".join(e.text for e in examples)
     kept = beside / f"paths-{digest(f'{model.base.fingerprint} {said}')[:16]}.safetensors"
@@ -281,8 +281,8 @@ def _paths(model: Model, examples: Sequence[Example], beside: Path, progress: bo
             raise Damaged(f"{kept} cannot be read: {error}; remove it") from error
         device = model.net.device  # as a trace has it: the rest stays on the CPU
         seen.queries, seen.states = seen.queries.to(device), seen.states.to(device)
-        return Paths(model, examples, seen=seen)
-    paths = Paths(model, examples, progress=progress)
+        return AnswerCache(model, examples, seen=seen)
+    paths = AnswerCache(model, examples, progress=progress)
     if paths.usable and examples:
         beside.mkdir(parents=True, exist_ok=True)
         files.replace(kept, save({k: v.contiguous() for k, v in vars(paths.seen).items()}))
@@ -297,11 +297,11 @@ def _bytes(model: Model) -> float:
     return sum(sizes) / max(1, len(sizes))
 
 
-def _wrong(paths: Paths, most: int = 100) -> list[Example]:
+def _wrong(paths: AnswerCache, most: int = 100) -> list[Example]:
     return [e for e, right in zip(paths.examples, paths.base, strict=True) if not right][:most]
 
 
-def _accuracy(paths: Paths) -> dict[str, float]:
+def _accuracy(paths: AnswerCache) -> dict[str, float]:
     return {
         "examples": len(paths.base),
         "right": round(sum(paths.base) / max(1, len(paths.base)), 4),

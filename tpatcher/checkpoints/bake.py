@@ -157,8 +157,8 @@ def compare(model: Model, other: Model, texts: Sequence[str]) -> float:
     apart = 0.0
     for start in range(0, len(texts), 32):
         part = texts[start : start + 32]
-        said = model.task.said(model.net, part)
-        if other.task.said(other.net, part) != said:
+        said = model.task.predict(model.net, part)
+        if other.task.predict(other.net, part) != said:
             raise NotFixed(
                 f"the baked model answers otherwise, on one of {list(part[:3])} …; {PACK}"
             )

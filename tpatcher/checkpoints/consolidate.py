@@ -16,7 +16,7 @@ from rich.progress import Progress
 from transformers import PreTrainedModel
 
 from tpatcher import files
-from tpatcher.errors import BadInput, NoMemory, Refused
+from tpatcher.errors import BadInput, NotFitted, Refused
 from tpatcher.example import Example
 from tpatcher.models.loading import load
 from tpatcher.models.model import Model
@@ -95,7 +95,7 @@ def consolidate(
     known = {t.strip() for t in asked}
     ordinary = [t for t in dict.fromkeys(texts) if t.strip() not in known]
     if len(ordinary) < 10:
-        raise NoMemory(f"{len(ordinary)} ordinary texts are too few to keep a model as it is")
+        raise NotFitted(f"{len(ordinary)} ordinary texts are too few to keep a model as it is")
     random.Random(recipe.seed).shuffle(ordinary)
     cut = min(recipe.held_out, len(ordinary) // 5)
     held, replayed = ordinary[:cut], ordinary[cut:]
@@ -140,7 +140,7 @@ def tune(
 
     It is float32 and shares no tensor with the model while it is trained.
     """
-    bare = model.bare().net
+    bare = model.unpatched().net
     net: PreTrainedModel = deepcopy(bare).float().eval()
     adam = torch.optim.AdamW(
         list(matrices(net).values()), lr=recipe.learning_rate, weight_decay=0.0
@@ -177,7 +177,7 @@ def tune(
 def said(model: Model, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
     """What a net says, really run, in the form of the task's targets."""
     parts = (texts[start : start + 32] for start in range(0, len(texts), 32))
-    return [one for part in parts for one in model.task.said(net, part)]
+    return [one for part in parts for one in model.task.predict(net, part)]
 
 
 def share(model: Model, net: PreTrainedModel, wanted: Sequence[Lesson]) -> float:

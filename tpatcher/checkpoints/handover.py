@@ -13,12 +13,12 @@ import sqlalchemy as sa
 
 from tpatcher.checkpoints.consolidate import Recipe, Report, consolidate, learned
 from tpatcher.editors import TPatcher
-from tpatcher.errors import AlreadyRight, BadInput, HeadMoved, Moved, Refused
+from tpatcher.errors import AlreadyRight, BadInput, Refused, StaleHead, StoreMoved
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.store import tables
-from tpatcher.store.location import looked_at, shown
-from tpatcher.store.log import Move
+from tpatcher.store.location import peek, without_password
+from tpatcher.store.log import Successor
 from tpatcher.store.store import Fix, Store
 from tpatcher.store.tables import REPORT
 
@@ -27,7 +27,7 @@ from tpatcher.store.tables import REPORT
 class Settled:
     """A move that was made."""
 
-    to: Move
+    to: Successor
     report: Report
     carried: int  # fixes that came in meanwhile and begin the new chain
 
@@ -47,23 +47,23 @@ def move(
 
     If a check fails, or this is stopped, nothing has changed and nothing is left behind.
     """
-    if gone := store.moved():
-        raise Moved(f"this store has moved to {gone.store!r}; consolidate that one")
+    if gone := store.successor():
+        raise StoreMoved(f"this store has moved to {gone.store!r}; consolidate that one")
     path, place = Path(directory).resolve(), new_store(store, directory, url)
     ids = store.live_ids()
     worn = model.twin()
-    worn.wear(store.patches(ids))
-    taught = store.taught()
+    worn.set_patches(store.patches(ids))
+    taught = store.learned()
     new, report = consolidate(
         worn, texts, path, taught=taught, canaries=canaries, recipe=recipe, progress=progress
     )
-    to, begun = Move(str(path), shown(place)), None
+    to, begun = Successor(str(path), without_password(place)), None
     try:
         begun = Store(place, new)
-        begun.teach(learned(worn, taught))
+        begun.record_learned(learned(worn, taught))
         carried = hand_over(store, ids, new, begun, to, texts)
     except BaseException:  # a stop from the keyboard too
-        if store.moved() is None:  # the entry that decides is not there: as if nothing had been
+        if store.successor() is None:  # the deciding entry is not there: nothing has changed
             if begun is not None:
                 tables.METADATA.drop_all(begun.engine)
                 begun.close()
@@ -75,7 +75,7 @@ def move(
 
 
 def hand_over(
-    store: Store, ids: Sequence[int], new: Model, begun: Store, to: Move, texts: Sequence[str]
+    store: Store, ids: Sequence[int], new: Model, begun: Store, to: Successor, texts: Sequence[str]
 ) -> int:
     """Say in the old store where it goes on; fixes that came in meanwhile begin the new chain."""
     known = list(ids)
@@ -92,16 +92,16 @@ def hand_over(
             known = now
         try:
             store.move(to, parent=head, who="consolidate")
-        except Moved:  # somebody else has consolidated it
+        except StoreMoved:  # somebody else has consolidated it
             raise
-        except HeadMoved:  # one more came in: take it along too
+        except StaleHead:  # one more came in: take it along too
             continue
         return len(begun.live_ids())
 
 
 def fix_again(new: Model, begun: Store, late: Sequence[Fix], texts: Sequence[str]) -> None:
     """Fix on the new base what was fixed on the old one after its fixes had been read."""
-    editor = TPatcher().fit(new, [*texts, *(e.text for e in begun.taught())])
+    editor = TPatcher().fit(new, [*texts, *(e.text for e in begun.learned())])
     for fix in late:
         assert fix.example is not None, "a store that is served keeps every fix with its text"
         try:
@@ -134,8 +134,10 @@ def new_store(store: Store, directory: str | Path, url: str | Path | None) -> st
         raise BadInput("give --new-store, an empty database for the fixes of the new base")
     place = str(url) if url is not None else f"{Path(directory).resolve()}.db"
     place = place if "://" in place else str(Path(place).resolve())
-    with looked_at(place) as connection:
+    with peek(place) as connection:
         taken = connection is not None and sa.inspect(connection).has_table("about")
     if taken:
-        raise BadInput(f"{shown(place)} is a store already; the new base needs one of its own")
+        raise BadInput(
+            f"{without_password(place)} is a store already; the new base needs one of its own"
+        )
     return place

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tpatcher.errors import BadInput, NotFixed, UnsupportedArchitecture
 from tpatcher.models.model import Model
-from tpatcher.nets.tasks import Forced
+from tpatcher.nets.tasks import TeacherForced
 
 FILE = "model.onnx"
 CLOSE = 1e-3  # logits of the two runtimes may differ by this much
@@ -83,9 +83,9 @@ def export(model: Model, directory: Path, texts: Sequence[str]) -> float:
     return compare(model, session, texts)
 
 
-def forced(model: Model, texts: Sequence[str]) -> Forced:
+def forced(model: Model, texts: Sequence[str]) -> TeacherForced:
     """The texts along the model's own answers."""
-    return model.task.force(texts, model.task.said(model.net, texts))
+    return model.task.force(texts, model.task.predict(model.net, texts))
 
 
 @torch.no_grad()
@@ -100,7 +100,7 @@ def compare(model: Model, session: Any, texts: Sequence[str]) -> float:
         apart = max(apart, float((mine - theirs).abs().max()))
         if apart > CLOSE:
             raise NotFixed(f"logits of the ONNX model differ by {apart:.2g}; it was not kept")
-        process = model.task.process
+        process = model.task.as_decoded
         if (
             not process(model.net, part, theirs)
             .argmax(-1)

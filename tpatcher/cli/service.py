@@ -114,5 +114,5 @@ def stay(
     from tpatcher.store.store import Store
 
     with closing(Store(store, opened(model, None, device))) as kept:
-        kept.stay(who="stay")
+        kept.undo_move(who="stay")
     console.print(f"{store} goes on with {model}; restart the services that had moved")

@@ -12,7 +12,7 @@ from tpatcher.data.fever import fever
 from tpatcher.data.reader import SkippedLines
 from tpatcher.data.split import Split
 from tpatcher.data.zsre import zsre
-from tpatcher.errors import BadInput, NoMemory
+from tpatcher.errors import BadInput, NotFitted
 
 __all__ = ["DATASETS", "SkippedLines", "Split", "dataset", "read_examples", "read_texts", "traffic"]
 
@@ -45,7 +45,7 @@ def traffic(name: str, path: Path | str | None = None, most: int = 8_000) -> lis
     if path is not None:
         return read_texts(path)
     if not (name.startswith("builtin-") and name in DATASETS):
-        raise NoMemory(
+        raise NotFitted(
             f"no traffic is known for {name!r}, and what is not known cannot be left alone: give a "
             "file with a few thousand texts like those the model is used on, .txt, .jsonl or .csv "
             "(--traffic for `fix`, --memory for `serve` and `consolidate`)"

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from tpatcher.editors.base import Editor
-from tpatcher.errors import NoMemory
+from tpatcher.errors import NotFitted
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.traces import followed
 from tpatcher.models.training import cross_entropy, descend, force, kl, logits, trainable
-from tpatcher.nets.tasks import Forced
+from tpatcher.nets.tasks import TeacherForced
 from tpatcher.patches.base import Patch
 from tpatcher.patches.weights import Weights, last_layer, matrices
 
@@ -78,7 +78,7 @@ def tune(
     wanted = forced.tokens.to(model.net.device)
     for step in range(steps + 1):
         seen = logits(model, net, forced)
-        best = model.task.process(model.net, forced, seen.detach()).argmax(-1)
+        best = model.task.as_decoded(model.net, forced, seen.detach()).argmax(-1)
         if bool((best == wanted).all()):
             with torch.inference_mode():
                 said = model.task.answer(net, [example.text])[0]  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ class Anchor:
         self, model: Model, reference: Model, items: Sequence[str | Example], batch: int = 64
     ) -> None:
         self.model, self.size = model, len(items)
-        self.parts: list[tuple[Forced, Tensor]] = []
+        self.parts: list[tuple[TeacherForced, Tensor]] = []
         for start in range(0, len(items), batch):
             part = items[start : start + batch]
             texts = [i.text if isinstance(i, Example) else i for i in part]
@@ -112,13 +112,13 @@ class Anchor:
     def draw(cls, model: Model, example: Example, s: FineTune) -> "Anchor":
         """A batch of the memory, and past edits."""
         if not s.memory:
-            raise NoMemory("the KL term needs ordinary examples: call fit(model, examples) first")
+            raise NotFitted("the KL term needs ordinary examples: call fit(model, examples) first")
         draw = random.Random(f"{s.seed} {example.text}")
         known = [i for i in s.memory if (i if isinstance(i, str) else i.text) != example.text]
         past = [p.example for p in model.patches if p.example and p.example.text != example.text]
         items = draw.sample(known, min(s.kl_batch, len(known)))
         items += draw.sample(past, min(s.kl_past, len(past)))
-        return cls(model, model.bare() if s.reference == "initial" else model.twin(), items)
+        return cls(model, model.unpatched() if s.reference == "initial" else model.twin(), items)
 
     def __call__(self, net: nn.Module) -> Tensor:
         """The KL divergence of a net from the reference, over all answer positions."""

@@ -71,14 +71,14 @@ class Grace(Editor):
         return self
 
     def solve(self, model: Model, example: Example) -> Codebook:
-        layer = self.layer if self.layer is not None else max(-2, -model.depth)
+        layer = self.layer if self.layer is not None else max(-2, -model.n_layers)
         net = twin(model.net).eval()
         place = ffn.find(net, layer)
         forced = force(model, [example.text], [example.answer])
         write(net, layer, None)
         with torch.no_grad():
             _, seen = Probe(net, [place.second]).run(forced)  # type: ignore[arg-type]
-            now = model.task.process(model.net, forced, logits(model, model.net, forced))
+            now = model.task.as_decoded(model.net, forced, logits(model, model.net, forced))
         worn = newest(model.patches, layer)
         # behind the stock inputs come the activations of neurons that are worn: no part of a key
         d, h = place.width, seen[place.second].shape[1] - place.rows(net)

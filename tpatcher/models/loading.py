@@ -67,7 +67,7 @@ def load(
         net = net.to(device)
     model = Model(net, tokenizer, task, name=name)
     if patches is not None:
-        model.wear(pack.read(patches, model.base))
+        model.set_patches(pack.read(patches, model.base))
     return model
 
 

@@ -22,7 +22,7 @@ from tpatcher.nets.tasks import Task
 from tpatcher.nets.twin import twin
 from tpatcher.patches import KINDS, pack
 from tpatcher.patches.base import Patch
-from tpatcher.patches.cached_answer import Recall, recall
+from tpatcher.patches.cached_answer import CachedAnswer, lookup
 from tpatcher.patches.neurons import Neurons
 
 
@@ -67,14 +67,14 @@ class Model:
 
     def _recalled(self, texts: Sequence[str], order: list[int], batch: int) -> dict[int, str]:
         """The answers that come from cached edits, found with the model as it was at first."""
-        cached = [p for p in self.patches if isinstance(p, Recall)]
+        cached = [p for p in self.patches if isinstance(p, CachedAnswer)]
         if not cached:
             return {}
-        bare = self.bare().net
+        bare = self.unpatched().net
         out: dict[int, str] = {}
         for start in range(0, len(order), batch):
             part = order[start : start + batch]
-            found = recall(bare, self.task, cached, [texts[i] for i in part])
+            found = lookup(bare, self.task, cached, [texts[i] for i in part])
             out |= {part[k]: one for k, one in found.items()}
         return out
 
@@ -85,7 +85,7 @@ class Model:
 
     def accepts(self, example: Example, answer: str) -> bool:
         """Whether an answer that this model gave is right; a label may be named or numbered."""
-        names = (self.task.name_of(a) for a in (example.answer, *example.also))
+        names = (self.task.canonical(a) for a in (example.answer, *example.also))
         return Example(example.text, next(names), also=tuple(names)).accepts(answer)
 
     def push(self, patch: Patch) -> None:
@@ -93,14 +93,14 @@ class Model:
         if any(p.id == patch.id for p in self.patches):
             raise BadInput(f"the model wears patch {patch.id} already")
         patch.check(self.net)
-        self._wear((*self.patches, patch))
+        self._set_patches((*self.patches, patch))
 
     def pop(self) -> Patch:
         """Take the newest patch off and return it."""
         if not self.patches:
             raise BadInput("the model wears no patch")
         last = self.patches[-1]
-        self._wear(self.patches[:-1])
+        self._set_patches(self.patches[:-1])
         return last
 
     def remove(self, id: str) -> list[Patch]:
@@ -110,24 +110,26 @@ class Model:
             worn = ", ".join(p.id for p in self.patches) or "none"
             raise BadInput(f"the model wears no patch {id!r}; it wears: {worn}")
         gone, newer = self.patches[at], self.patches[at + 1 :]
-        if newer and not gone.alone:
+        if newer and not gone.removable_alone:
             raise NotRemovable(
                 f"patch {id} changes weights that {len(newer)} newer ones were made on top of; "
                 "take those off first"
             )
-        self._wear(self.patches[:at] + newer)
-        leaning = [p for p in newer if id in getattr(p, "leans_on", ()) and p.example]
+        self._set_patches(self.patches[:at] + newer)
+        leaning = [p for p in newer if id in getattr(p, "depends_on", ()) and p.example]
         if not leaning:
             return []
         right = self.correct([p.example for p in leaning if p.example])
         return [p for p, ok in zip(leaning, right, strict=True) if not ok]
 
-    def wear(self, patches: Iterable[Patch]) -> None:
+    def set_patches(self, patches: Iterable[Patch]) -> None:
         """Wear exactly these patches, in this order."""
         wanted = tuple(patches)
-        for patch in {p.needs: p for p in wanted}.values():  # not 10,000 times the same question
+        for patch in {
+            p.check_key: p for p in wanted
+        }.values():  # not 10,000 times the same question
             patch.check(self.net)
-        self._wear(wanted)
+        self._set_patches(wanted)
 
     def twin(self) -> "Model":
         """The same model over the same tensors, to be edited and checked by itself."""
@@ -136,10 +138,10 @@ class Model:
         other._probes = {}
         return other
 
-    def bare(self) -> "Model":
+    def unpatched(self) -> "Model":
         """A twin that wears nothing: f0, the model as it was loaded."""
         other = self.twin()
-        other.wear(())
+        other.set_patches(())
         return other
 
     def save_patches(self, directory: str | Path, text: bool = True) -> None:
@@ -153,24 +155,24 @@ class Model:
             names = [ffn.find(self.net, layer).first, *(self.tail.names if self.tail else [])]
             bare = self.twin()
             if layer == -1:
-                bare._wear(tuple(p for p in self.patches if not is_last(p)))
+                bare._set_patches(tuple(p for p in self.patches if not is_last(p)))
             self._probes[layer] = tails.Probe(bare.net, names)
         return self._probes[layer]
 
     @cached_property
-    def depth(self) -> int:
+    def n_layers(self) -> int:
         """How many layers could carry patches."""
         return len(ffn.layers(self.net))
 
     @property
-    def cached(self) -> bool:
+    def tail_is_exact(self) -> bool:
         """Whether cached states tell the answers: all patches are neurons of the last layer."""
         return self.tail is not None and all(map(is_last, self.patches))
 
-    def _wear(self, patches: tuple[Patch, ...]) -> None:
+    def _set_patches(self, patches: tuple[Patch, ...]) -> None:
         before = self.patches
         for kind in KINDS.values():
-            kind.dress(self.net, before, patches)
+            kind.apply(self.net, before, patches)
         self.patches = patches
         moved = {p.id for p in before}.symmetric_difference(p.id for p in patches)
         if not all(is_last(p) for p in (*before, *patches) if p.id in moved):

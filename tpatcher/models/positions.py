@@ -9,7 +9,7 @@ from torch import Tensor
 from tpatcher.models.model import Model
 from tpatcher.models.traces import look
 from tpatcher.nets import ffn
-from tpatcher.nets.tasks import Forced
+from tpatcher.nets.tasks import TeacherForced
 from tpatcher.nets.twin import twin
 from tpatcher.patches.neurons import rows
 
@@ -19,11 +19,11 @@ class Positions:
 
     def __init__(self, model: Model, text: str, target: Sequence[int], layer: int = -1) -> None:
         self.model, self.layer = model, layer
-        self.forced: Forced = model.task.force([text], [target])
+        self.forced: TeacherForced = model.task.force([text], [target])
         self.place = ffn.find(model.net, layer)
         self.seen, self.bare = look(model, self.forced, layer)
         self.worn = tuple(t.to(model.net.device) for t in rows(model.patches, layer))
-        self.fast = layer == -1 and model.cached
+        self.fast = layer == -1 and model.tail_is_exact
         if not self.fast:
             self.net = twin(model.net)
         if self.fast:
@@ -66,4 +66,4 @@ class Positions:
 
     def process(self, logits: Tensor) -> Tensor:
         """Logits as greedy decoding sees them."""
-        return self.model.task.process(self.model.net, self.forced, logits)
+        return self.model.task.as_decoded(self.model.net, self.forced, logits)

@@ -14,7 +14,7 @@ from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons, rows
 
 
-class Paths:
+class AnswerCache:
     """Examples with the answers of the unpatched model, from which those of a patched one follow.
 
     Where a patched model still prefers the same token at every position of the cached path, its
@@ -32,8 +32,8 @@ class Paths:
         """`seen` are the paths themselves, where they are known from an earlier time."""
         self.examples = list(examples)
         self.bare = model.twin()
-        self.bare.wear(p for p in model.patches if not is_last(p))
-        self.usable = self.bare.cached
+        self.bare.set_patches(p for p in model.patches if not is_last(p))
+        self.usable = self.bare.tail_is_exact
         self.ran = 0  # how many examples the last `correct` really ran
         self.targets: list[list[int]] = []
         self.at: dict[int, Tensor] = {}
@@ -53,7 +53,7 @@ class Paths:
         spans = torch.arange(len(seen.owner)).split(seen.owner.bincount().tolist())
         self.at = dict(enumerate(spans))  # the positions of each example
         self.targets = [seen.tokens[at].tolist() for at in spans]
-        answers = self.bare.task.worded(self.targets)
+        answers = self.bare.task.decode(self.targets)
         self.base = [model.accepts(e, a) for e, a in zip(self.examples, answers, strict=True)]
         # a cached path that its own logits do not bear out by more than rounding tells nothing
         assert model.tail is not None
@@ -84,7 +84,7 @@ class Paths:
     @torch.no_grad()
     def correct(self, model: Model) -> list[bool]:
         """Whether each example is right now: equal to `model.correct(examples)`, but cheap."""
-        if not (self.usable and model.cached):
+        if not (self.usable and model.tail_is_exact):
             self.ran = len(self.examples)
             return model.correct(self.examples)
         self._follow(model)
@@ -120,9 +120,11 @@ class Paths:
         shifted = tail.shift(seen.states, self.delta)
         look = (shifted != seen.states).any(-1) | (seen.gap == 0).to(shifted.device)
         touched = look.nonzero()[:, 0]
-        if tail.reach is not None:  # a small step in front of the head cannot bridge a large gap
+        if (
+            tail.lipschitz is not None
+        ):  # a small step in front of the head cannot bridge a large gap
             step = tail.hidden(shifted[touched]) - tail.hidden(seen.states[touched])
-            bound = 2 * tail.reach * step.norm(dim=-1) + tail.rounding
+            bound = 2 * tail.lipschitz * step.norm(dim=-1) + tail.rounding
             touched = touched[bound.cpu() >= seen.gap[touched.cpu()]]
         moved: set[int] = set()
         whose = seen.owner[touched.cpu()].unique().tolist()
@@ -131,7 +133,7 @@ class Paths:
             at = torch.cat([self.at[i] for i in part])
             texts = [self.examples[i].text for i in part]
             forced = model.task.force(texts, [self.targets[i] for i in part])
-            logits = model.task.process(model.net, forced, tail(shifted[at]))
+            logits = model.task.as_decoded(model.net, forced, tail(shifted[at]))
             two = logits.topk(2, dim=-1)
             sure = two.values[:, 0] - two.values[:, 1] > tail.rounding
             held = (two.indices[:, 0] == seen.tokens[at].to(logits.device)) & sure

@@ -11,7 +11,7 @@ from tpatcher.example import Example
 from tpatcher.models.model import Model, is_last
 from tpatcher.nets import ffn
 from tpatcher.nets.tail import Probe
-from tpatcher.nets.tasks import Forced
+from tpatcher.nets.tasks import TeacherForced
 
 
 @dataclass
@@ -40,14 +40,14 @@ def trace(
     return look(model, model.task.force(texts, targets), layer)[0]
 
 
-def look(model: Model, forced: Forced, layer: int) -> tuple[Trace, Tensor]:
+def look(model: Model, forced: TeacherForced, layer: int) -> tuple[Trace, Tensor]:
     """One pass through forced answers, and the logits there as greedy decoding sees them.
 
     Both are without the last layer's patches, if that is the layer.
     """
     probe = model.probe(layer)
     output, seen = probe.run(forced)
-    logits = model.task.process(model.net, forced, model.task.logits(output, forced).float())
+    logits = model.task.as_decoded(model.net, forced, model.task.logits(output, forced).float())
     two = logits.topk(2, dim=-1)
     queries = seen[probe.names[0]]
     found = Trace(
@@ -104,10 +104,10 @@ def followed(model: Model, items: Sequence[str | Example]) -> list[list[int]]:
     """The target to follow for each item; a label needs no run, the trace itself shows it."""
     plain = [i for i in items if isinstance(i, str)]
     if model.task.name == "classify" or not plain:
-        said = iter(model.task.some_targets(len(plain)))
+        said = iter(model.task.dummy_targets(len(plain)))
     else:
         with torch.inference_mode():
-            said = iter(model.task.said(model.net, plain))
+            said = iter(model.task.predict(model.net, plain))
     return [
         next(said) if isinstance(i, str) else model.task.target(i.text, i.answer) for i in items
     ]
@@ -121,7 +121,7 @@ def views(
     names = [ffn.find(model.net, layer).first, *(model.tail.names if model.tail else [])]
     bare = model.twin()
     if layer == -1:
-        bare.wear(p for p in model.patches if not is_last(p))
+        bare.set_patches(p for p in model.patches if not is_last(p))
     probe = Probe(bare.net, names)
     probe.net.train()
     forced = model.task.force([text] * n, [target] * n)

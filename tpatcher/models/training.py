@@ -8,21 +8,21 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from tpatcher.models.model import Model
-from tpatcher.nets.tasks import Forced
+from tpatcher.nets.tasks import TeacherForced
 from tpatcher.nets.twin import twin
 from tpatcher.patches.weights import swap
 
-Run = Callable[[Forced], Tensor]
+Run = Callable[[TeacherForced], Tensor]
 
 
-def force(model: Model, texts: Sequence[str], answers: Sequence[str]) -> Forced:
+def force(model: Model, texts: Sequence[str], answers: Sequence[str]) -> TeacherForced:
     """A batch that goes through these answers."""
     task = model.task
     return task.force(texts, [task.target(t, a) for t, a in zip(texts, answers, strict=True)])
 
 
 def logits(
-    model: Model, net: nn.Module, forced: Forced, weights: Mapping[str, Tensor] | None = None
+    model: Model, net: nn.Module, forced: TeacherForced, weights: Mapping[str, Tensor] | None = None
 ) -> Tensor:
     """A net's logits at the answer positions, (P, labels or tokens), maybe with other weights."""
     inputs = {k: v.to(model.net.device) for k, v in forced.inputs.items()}
@@ -30,7 +30,7 @@ def logits(
     return model.task.logits(output, forced).float()
 
 
-def cross_entropy(logits: Tensor, forced: Forced) -> Tensor:
+def cross_entropy(logits: Tensor, forced: TeacherForced) -> Tensor:
     """The task's loss at the answer positions, teacher-forced."""
     return F.cross_entropy(logits, forced.tokens.to(logits.device))
 

@@ -12,7 +12,7 @@ from transformers.generation import LogitsProcessorList
 
 from tpatcher.errors import BadInput, NotFixed, UnsupportedArchitecture
 from tpatcher.example import normal
-from tpatcher.nets.tasks import Classify, Forced, Task
+from tpatcher.nets.tasks import Classify, Task, TeacherForced
 
 
 class Generate(Task):
@@ -45,7 +45,7 @@ class Generate(Task):
         end = next((i for i, token in enumerate(ids) if token in self.ends), len(ids))
         return list(ids[: end + 1])
 
-    def express(self, answer: str, ids: Sequence[int]) -> list[int]:
+    def expressible(self, answer: str, ids: Sequence[int]) -> list[int]:
         """The ids closed by an end token, if they really say the answer; `NotFixed` if not."""
         ids = self.until_end([*ids, self.ends[0]])
         if not answer.strip():
@@ -60,12 +60,12 @@ class Generate(Task):
             )
         return list(ids)
 
-    def worded(self, targets: Sequence[Sequence[int]]) -> list[str]:
+    def decode(self, targets: Sequence[Sequence[int]]) -> list[str]:
         texts = self.tokenizer.batch_decode(list(targets), skip_special_tokens=True)
         return [text.strip() for text in texts]
 
-    def process(self, net: PreTrainedModel, forced: Forced, logits: Tensor) -> Tensor:
-        ids, lengths = self.given(forced)
+    def as_decoded(self, net: PreTrainedModel, forced: TeacherForced, logits: Tensor) -> Tensor:
+        ids, lengths = self.prefix(forced)
         config, _ = net._prepare_generation_config(copy.deepcopy(self.config))
         net._prepare_special_tokens(config, True, device=logits.device)
         out = logits.clone()
@@ -81,14 +81,14 @@ class Generate(Task):
                 out[at] = processors(ids[forced.row[at], : begin + step], logits[at].clone())
         return out
 
-    def some_targets(self, n: int) -> list[list[int]]:
+    def dummy_targets(self, n: int) -> list[list[int]]:
         return [self.ends[:1]] * n
 
     @abstractmethod
-    def given(self, forced: Forced) -> tuple[Tensor, Tensor]:
+    def prefix(self, forced: TeacherForced) -> tuple[Tensor, Tensor]:
         """The ids that generation would have had, and how many of them it started from."""
 
-    def logits(self, output: Any, forced: Forced) -> Tensor:
+    def logits(self, output: Any, forced: TeacherForced) -> Tensor:
         found: Tensor = output.logits[forced.row, forced.column]
         return found
 
@@ -108,14 +108,14 @@ class Seq2Seq(Generate):
 
     def target(self, text: str, answer: str) -> list[int]:
         ids = self.tokenize(text_target=answer).input_ids
-        return self.express(answer, ids)
+        return self.expressible(answer, ids)
 
-    def said(self, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
+    def predict(self, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
         inputs = {k: v.to(net.device) for k, v in self.encode(texts).items()}
         ids = net.generate(**inputs, generation_config=self.config)
         return [self.until_end(row) for row in ids[:, 1:].tolist()]
 
-    def force(self, texts: Sequence[str], targets: Sequence[Sequence[int]]) -> Forced:
+    def force(self, texts: Sequence[str], targets: Sequence[Sequence[int]]) -> TeacherForced:
         inputs = self.encode(texts)
         width = max(map(len, targets))
         ids = torch.full((len(texts), width), int(self.config.pad_token_id))
@@ -126,12 +126,12 @@ class Seq2Seq(Generate):
         row = torch.tensor([i for i, t in enumerate(targets) for _ in t])
         column = torch.tensor([j for t in targets for j in range(len(t))])
         tokens = torch.tensor([token for t in targets for token in t])
-        return Forced(inputs, row, column, tokens, column)
+        return TeacherForced(inputs, row, column, tokens, column)
 
-    def given(self, forced: Forced) -> tuple[Tensor, Tensor]:
+    def prefix(self, forced: TeacherForced) -> tuple[Tensor, Tensor]:
         return forced.inputs["decoder_input_ids"], torch.ones_like(forced.row)
 
-    def head_inputs(self, net: PreTrainedModel, forced: Forced) -> dict[str, Tensor]:
+    def head_inputs(self, net: PreTrainedModel, forced: TeacherForced) -> dict[str, Tensor]:
         any_id = torch.zeros(1, 1, dtype=torch.long, device=net.device)
         states = torch.zeros(1, 1, 1, device=net.device)
         return {"decoder_input_ids": any_id, "encoder_outputs": states}
@@ -167,38 +167,41 @@ class Causal(Generate):
         whole = self.tokenize(prompt + space + answer, add_special_tokens=special).input_ids
         if whole[: len(before)] != before:  # the boundary was merged: the answer by itself then
             whole = before + self.tokenize(space + answer, add_special_tokens=False).input_ids
-        ids = self.express(answer, whole[len(before) :])
-        if len(ids) > self.room(len(before)):
+        ids = self.expressible(answer, whole[len(before) :])
+        if len(ids) > self.max_answer_tokens(len(before)):
             raise NotFixed(
                 f"{answer!r} takes {len(ids)} tokens, but after a prompt of {len(before)} the "
                 f"model's context of {self.context} ends; ask in fewer words"
             )
         return ids
 
-    def room(self, length: int) -> int:
+    def max_answer_tokens(self, length: int) -> int:
         """How many tokens an answer may have after so many: the last one is never read."""
         return min(self.limit, max(1, self.context - length + 1))
 
-    def said(self, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
+    def predict(self, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
         prompts, special = [self.prompt(t) for t in texts], not self.tokenizer.chat_template
         inputs = self.encode(prompts, side="left", add_special_tokens=special)
         begin = inputs["input_ids"].shape[1]
-        if len(texts) > 1 and self.room(begin) < self.limit:  # one's length shortens no other's
-            return [self.said(net, [text])[0] for text in texts]
+        if (
+            len(texts) > 1 and self.max_answer_tokens(begin) < self.limit
+        ):  # one's length shortens no other's
+            return [self.predict(net, [text])[0] for text in texts]
         ids = net.generate(
-            **{k: v.to(net.device) for k, v in inputs.items()}, generation_config=self.within(begin)
+            **{k: v.to(net.device) for k, v in inputs.items()},
+            generation_config=self.config_for(begin),
         )
         return [self.until_end(row) for row in ids[:, begin:].tolist()]
 
-    def within(self, length: int) -> GenerationConfig:
+    def config_for(self, length: int) -> GenerationConfig:
         """The config for a prompt of so many tokens: its answer ends where the context does."""
-        if self.room(length) == self.limit:
+        if self.max_answer_tokens(length) == self.limit:
             return self.config
         config = copy.deepcopy(self.config)
-        config.update(max_new_tokens=self.room(length), max_length=None)
+        config.update(max_new_tokens=self.max_answer_tokens(length), max_length=None)
         return config
 
-    def force(self, texts: Sequence[str], targets: Sequence[Sequence[int]]) -> Forced:
+    def force(self, texts: Sequence[str], targets: Sequence[Sequence[int]]) -> TeacherForced:
         prompts = [self.ids(text) for text in texts]
         whole = [p + list(t[:-1]) for p, t in zip(prompts, targets, strict=True)]
         ids = torch.full((len(texts), max(map(len, whole))), int(self.tokenizer.pad_token_id))
@@ -210,12 +213,12 @@ class Causal(Generate):
         begin = torch.tensor([len(p) for p in prompts])
         tokens = torch.tensor([token for t in targets for token in t])
         inputs = {"input_ids": ids, "attention_mask": mask}
-        return Forced(inputs, row, begin[row] - 1 + step, tokens, step)
+        return TeacherForced(inputs, row, begin[row] - 1 + step, tokens, step)
 
-    def given(self, forced: Forced) -> tuple[Tensor, Tensor]:
+    def prefix(self, forced: TeacherForced) -> tuple[Tensor, Tensor]:
         return forced.inputs["input_ids"], forced.column + 1 - forced.step
 
-    def head_inputs(self, net: PreTrainedModel, forced: Forced) -> dict[str, Tensor]:
+    def head_inputs(self, net: PreTrainedModel, forced: TeacherForced) -> dict[str, Tensor]:
         return {"input_ids": torch.zeros(1, 1, dtype=torch.long, device=net.device)}
 
 

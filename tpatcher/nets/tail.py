@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from tpatcher.nets import ffn
-from tpatcher.nets.tasks import Forced, Task
+from tpatcher.nets.tasks import Task, TeacherForced
 from tpatcher.nets.twin import twin
 
 # Two ways to compute the same logits differ by rounding; a gap below this decides nothing.
@@ -41,7 +41,7 @@ class Probe:
 
         return hook
 
-    def run(self, forced: Forced) -> tuple[Any, dict[str, Tensor]]:
+    def run(self, forced: TeacherForced) -> tuple[Any, dict[str, Tensor]]:
         """The net's output, and what entered each named module at the answer positions."""
         self.local.seen = {}
         device = self.net.device
@@ -53,7 +53,7 @@ class Probe:
         return output, seen
 
 
-class Given(nn.Module):
+class LayerStub(nn.Module):
     """Stands for the whole stack of layers, and returns the hidden states it is given."""
 
     def __init__(self, like: Any) -> None:
@@ -76,14 +76,14 @@ class Tail:
     """
 
     head: PreTrainedModel  # the net with its stack of layers replaced by `given`
-    given: Given
+    given: LayerStub
     names: list[str]  # the modules between the last feed-forward layer and the head
     steps: list[nn.Module]
-    joined: int | None  # the step before which the residual is added, if it is
+    residual_step: int | None  # the step before which the residual is added, if it is
     inputs: dict[str, Tensor]  # something to call the head with
     task: Task
     rounding: float
-    reach: float | None = None  # no logit changes more than this times a change of `hidden`
+    lipschitz: float | None = None  # no logit changes more than this times a change of `hidden`
 
     def __call__(self, state: Tensor) -> Tensor:
         """Logits (P, labels or tokens) for states (P, d or 2d)."""
@@ -93,7 +93,7 @@ class Tail:
         """What the head reads: the states after the norm."""
         x, residual = self.split(state.to(self.head.dtype))
         for i, step in enumerate(self.steps):
-            x = step(x + residual if i == self.joined else x)
+            x = step(x + residual if i == self.residual_step else x)
         return x
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -108,9 +108,9 @@ class Tail:
             last = inputs["encoder_outputs"]
             inputs = {**inputs, "encoder_outputs": BaseModelOutput(last_hidden_state=last)}  # type: ignore[dict-item, arg-type]
         out: Tensor = self.head(**inputs, use_cache=False).logits.float()
-        return self.task.flat(out)
+        return self.task.flatten_logits(out)
 
-    def among(self, tokens: Tensor) -> "Tail | None":
+    def restricted_to(self, tokens: Tensor) -> "Tail | None":
         """The same tail with a head of these tokens only; None where a head has no such rows."""
         name = next((n for n in HEADS if hasattr(self.head, n)), "")
         rows = getattr(self.head, name, None)
@@ -124,25 +124,25 @@ class Tail:
         setattr(head, name, few)
         if isinstance(bias := getattr(head, "final_logits_bias", None), Tensor):  # BART and its kin
             head.final_logits_bias = bias[:, tokens]
-        return replace(self, head=head, reach=None)  # its `given` reads the same local
+        return replace(self, head=head, lipschitz=None)  # its `given` reads the same local
 
     def split(self, state: Tensor) -> tuple[Tensor, Tensor]:
         """A state's two halves: x, and the residual where it comes later."""
-        d = state.shape[-1] // (1 if self.joined is None else 2)
+        d = state.shape[-1] // (1 if self.residual_step is None else 2)
         return state[:, :d], state[:, d:]
 
     def state(self, seen: dict[str, Tensor]) -> Tensor:
         """The state, from what a probe saw enter this tail's modules."""
         before = x = seen[self.names[0]]
-        if self.joined is None:
+        if self.residual_step is None:
             return x
-        for step in self.steps[: self.joined]:
+        for step in self.steps[: self.residual_step]:
             before = step(before.to(self.head.dtype)).float()
-        return torch.cat([x, seen[self.names[self.joined]] - before], dim=-1)
+        return torch.cat([x, seen[self.names[self.residual_step]] - before], dim=-1)
 
     def shift(self, state: Tensor, delta: Tensor) -> Tensor:
         """The state after a change of the feed-forward output."""
-        if self.joined is None:
+        if self.residual_step is None:
             return state + delta
         return torch.cat([state[:, : delta.shape[-1]] + delta, state[:, delta.shape[-1] :]], -1)
 
@@ -151,7 +151,7 @@ class Tail:
 def find(net: PreTrainedModel, task: Task) -> Tail | None:
     """The tail of a model, checked against its own logits; None, with a warning, if they differ."""
     owner = ffn.layers(net)[-1].rpartition(".")[0].rpartition(".")[0]
-    ends = task.some_targets(2)
+    ends = task.dummy_targets(2)
     for read in task.reads:
         task.read = read
         forced = task.force(["hello", "hello and good morning"], ends)
@@ -172,7 +172,7 @@ def find(net: PreTrainedModel, task: Task) -> Tail | None:
 
 
 def _trace(
-    net: PreTrainedModel, task: Task, owner: str, forced: Forced
+    net: PreTrainedModel, task: Task, owner: str, forced: TeacherForced
 ) -> tuple[Tail | None, Any, dict[str, Tensor]]:
     """A tail made of the modules that were seen to run after the last feed-forward layer."""
     watched = twin(net)
@@ -194,7 +194,7 @@ def _trace(
     names = [name for name, _, _ in after]
     head = twin(net)
     steps = [head.get_submodule(name) for name in names]
-    given = Given(stack[-1])
+    given = LayerStub(stack[-1])
     parent, _, child = owner.rpartition(".")
     setattr(head.get_submodule(parent), child, given)
     tail = Tail(
@@ -202,17 +202,17 @@ def _trace(
         given=given,
         names=names,
         steps=steps,
-        joined=apart[0] if apart else None,
+        residual_step=apart[0] if apart else None,
         inputs=task.head_inputs(net, forced),
         task=task,
         rounding=ROUNDING.get(net.dtype, 1e-3),
     )
     output, seen = Probe(net, names).run(forced)
-    tail.reach = _reach(tail, [net.get_submodule(name) for name, _, _ in ran[end:]], seen)
+    tail.lipschitz = _lipschitz(tail, [net.get_submodule(name) for name, _, _ in ran[end:]], seen)
     return tail, output, seen
 
 
-def _reach(tail: Tail, parts: list[nn.Module], seen: dict[str, Tensor]) -> float | None:
+def _lipschitz(tail: Tail, parts: list[nn.Module], seen: dict[str, Tensor]) -> float | None:
     """How far the head can carry a change of `hidden`, if it is made of parts that tell.
 
     A matrix stretches by its largest singular value at most, towards a single logit by its row's
@@ -222,14 +222,14 @@ def _reach(tail: Tail, parts: list[nn.Module], seen: dict[str, Tensor]) -> float
     if not matrices or any("Norm" in type(part).__name__ for part in parts):
         return None
     *inner, last = [matrix.weight.float() for matrix in matrices]
-    reach = float(last.norm(dim=-1).max())
+    bound = float(last.norm(dim=-1).max())
     for weight in inner:
-        reach *= 1.13 * float(torch.linalg.matrix_norm(weight, 2))
+        bound *= 1.13 * float(torch.linalg.matrix_norm(weight, 2))
     if not inner:  # a language model may scale or cap its logits: most steeply near 0
         hidden = tail.hidden(tail.state(seen)[:1]) * 1e-2
         change = tail.logits(hidden) - tail.logits(torch.zeros_like(hidden))
-        reach *= float(change.norm() / (hidden.float() @ last.T).norm())
-    return 1.01 * reach
+        bound *= float(change.norm() / (hidden.float() @ last.T).norm())
+    return 1.01 * bound
 
 
 def _note(name: str, ran: list[tuple[str, Tensor, Tensor]]) -> Any:

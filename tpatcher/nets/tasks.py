@@ -17,7 +17,7 @@ from tpatcher.example import normal
 
 
 @dataclass(frozen=True)
-class Forced:
+class TeacherForced:
     """A batch of texts with given answers, for one teacher-forced forward pass.
 
     Answer position p is at (row[p], column[p]) of the stack that is patched; `tokens[p]` is
@@ -46,10 +46,10 @@ class Task(ABC):
 
     def answer(self, net: PreTrainedModel, texts: Sequence[str]) -> list[str]:
         """Answers by really running the net on one batch."""
-        return self.worded(self.said(net, texts))
+        return self.decode(self.predict(net, texts))
 
     @abstractmethod
-    def worded(self, targets: Sequence[Sequence[int]]) -> list[str]:
+    def decode(self, targets: Sequence[Sequence[int]]) -> list[str]:
         """The answers that labels or tokens stand for."""
 
     @abstractmethod
@@ -57,34 +57,34 @@ class Task(ABC):
         """The label, or the tokens with the end token, that the net must give for this answer."""
 
     @abstractmethod
-    def said(self, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
+    def predict(self, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
         """What the net says now, in the form of `target`."""
 
     @abstractmethod
-    def force(self, texts: Sequence[str], targets: Sequence[Sequence[int]]) -> Forced:
+    def force(self, texts: Sequence[str], targets: Sequence[Sequence[int]]) -> TeacherForced:
         """The batch that makes the net go through these answers."""
 
     @abstractmethod
-    def logits(self, output: Any, forced: Forced) -> Tensor:
+    def logits(self, output: Any, forced: TeacherForced) -> Tensor:
         """The net's logits at the answer positions, (P, labels or tokens)."""
 
     @abstractmethod
-    def some_targets(self, n: int) -> list[list[int]]:
+    def dummy_targets(self, n: int) -> list[list[int]]:
         """n targets of any kind, to try the net out with."""
 
     @abstractmethod
-    def head_inputs(self, net: PreTrainedModel, forced: Forced) -> dict[str, Tensor]:
+    def head_inputs(self, net: PreTrainedModel, forced: TeacherForced) -> dict[str, Tensor]:
         """What to call a net with whose stack of layers returns given hidden states."""
 
-    def flat(self, logits: Tensor) -> Tensor:
+    def flatten_logits(self, logits: Tensor) -> Tensor:
         """The logits of such a call, (P, labels or tokens)."""
         return logits[0]
 
-    def process(self, net: PreTrainedModel, forced: Forced, logits: Tensor) -> Tensor:
+    def as_decoded(self, net: PreTrainedModel, forced: TeacherForced, logits: Tensor) -> Tensor:
         """Logits as greedy decoding sees them; the generation config may forbid or force tokens."""
         return logits
 
-    def name_of(self, answer: str) -> str:
+    def canonical(self, answer: str) -> str:
         """An answer in the words that the model uses for it."""
         return answer
 
@@ -133,7 +133,7 @@ class Classify(Task):
         one = config.num_labels == 1  # no for a logit below 0, yes above
         self.labels = ["0", "1"] if one else [config.id2label[i] for i in range(config.num_labels)]
 
-    def name_of(self, answer: str) -> str:
+    def canonical(self, answer: str) -> str:
         return self.labels[self.target("", answer)[0]]
 
     def target(self, text: str, answer: str) -> list[int]:
@@ -147,14 +147,14 @@ class Classify(Task):
         hint = f" Did you mean {self.labels[names.index(close[0])]!r}?" if close else ""
         raise BadInput(f"unknown label {answer!r}.{hint} Available: {', '.join(self.labels)}")
 
-    def said(self, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
+    def predict(self, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
         inputs = {k: v.to(net.device) for k, v in self.encode(texts).items()}
-        return [[int(i)] for i in two(net(**inputs).logits).argmax(-1)]
+        return [[int(i)] for i in binary_as_two(net(**inputs).logits).argmax(-1)]
 
-    def worded(self, targets: Sequence[Sequence[int]]) -> list[str]:
+    def decode(self, targets: Sequence[Sequence[int]]) -> list[str]:
         return [self.labels[i] for (i,) in targets]
 
-    def force(self, texts: Sequence[str], targets: Sequence[Sequence[int]]) -> Forced:
+    def force(self, texts: Sequence[str], targets: Sequence[Sequence[int]]) -> TeacherForced:
         inputs = self.encode(texts)
         mask = inputs["attention_mask"]
         row, last = torch.arange(len(texts)), mask.cumsum(-1).argmax(-1)
@@ -163,15 +163,15 @@ class Classify(Task):
         else:
             column = last if self.read == "last" else mask.argmax(-1)
         tokens = torch.tensor([t for (t,) in targets])[row]
-        return Forced(inputs, row, column, tokens, torch.zeros_like(row))
+        return TeacherForced(inputs, row, column, tokens, torch.zeros_like(row))
 
-    def logits(self, output: Any, forced: Forced) -> Tensor:
-        return two(output.logits)[forced.row]
+    def logits(self, output: Any, forced: TeacherForced) -> Tensor:
+        return binary_as_two(output.logits)[forced.row]
 
-    def some_targets(self, n: int) -> list[list[int]]:
+    def dummy_targets(self, n: int) -> list[list[int]]:
         return [[0]] * n
 
-    def head_inputs(self, net: PreTrainedModel, forced: Forced) -> dict[str, Tensor]:
+    def head_inputs(self, net: PreTrainedModel, forced: TeacherForced) -> dict[str, Tensor]:
         token = forced.inputs["input_ids"][
             0, forced.column[0]
         ]  # what the head looks for, if it does
@@ -180,11 +180,11 @@ class Classify(Task):
             inputs["encoder_outputs"] = torch.zeros(1, 1, 1, device=net.device)
         return {**inputs, "attention_mask": torch.ones_like(inputs["input_ids"])}
 
-    def flat(self, logits: Tensor) -> Tensor:
-        return two(logits)
+    def flatten_logits(self, logits: Tensor) -> Tensor:
+        return binary_as_two(logits)
 
 
-def two(logits: Tensor) -> Tensor:
+def binary_as_two(logits: Tensor) -> Tensor:
     """A single yes/no logit as two: 0 for no, itself for yes."""
     if logits.shape[-1] > 1:
         return logits

@@ -12,13 +12,15 @@ from torch import Tensor
 from tpatcher.errors import Damaged
 from tpatcher.example import Example
 from tpatcher.patches.base import NAMED, Patch
-from tpatcher.patches.cached_answer import Recall
+from tpatcher.patches.cached_answer import CachedAnswer
 from tpatcher.patches.codebook import Codebook
 from tpatcher.patches.neurons import Neurons
 from tpatcher.patches.weights import Weights
 
-# A net is given its patches in this order: new weights first would be under the wrappers too.
-KINDS: dict[str, type[Patch]] = {kind.kind: kind for kind in (Neurons, Codebook, Weights, Recall)}
+# A net is given its patches kind by kind, in this order.
+KINDS: dict[str, type[Patch]] = {
+    kind.kind: kind for kind in (Neurons, Codebook, Weights, CachedAnswer)
+}
 
 
 def from_meta(meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Patch:

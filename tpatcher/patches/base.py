@@ -16,7 +16,7 @@ from tpatcher.example import Example
 NAMED = "named"  # marks a field that maps names to tensors; stored as "field/name"
 
 
-def own(tensor: Tensor) -> Tensor:
+def frozen_copy(tensor: Tensor) -> Tensor:
     """A copy that nobody else changes."""
     return tensor.detach().cpu().clone().contiguous()
 
@@ -26,7 +26,7 @@ class Patch:
     """One edit, made for one example. A subclass says what it changes in the model."""
 
     kind: ClassVar[str]
-    alone: ClassVar[bool] = True  # whether it can be taken off from below newer ones
+    removable_alone: ClassVar[bool] = True  # whether it can be taken off from below newer ones
     example: Example | None  # None in a pack that was saved without its texts
     editor: str
     report: Mapping[str, Any] = field(default_factory=dict)
@@ -36,9 +36,9 @@ class Patch:
         for f in fields(self):  # tensors of its own, which nobody else changes
             held = getattr(self, f.name)
             if isinstance(held, Tensor):
-                object.__setattr__(self, f.name, own(held))
+                object.__setattr__(self, f.name, frozen_copy(held))
             elif f.metadata.get(NAMED):
-                object.__setattr__(self, f.name, {k: own(t) for k, t in held.items()})
+                object.__setattr__(self, f.name, {k: frozen_copy(t) for k, t in held.items()})
         if not self.id:
             object.__setattr__(self, "id", self.checksum[:12])
 
@@ -82,7 +82,7 @@ class Patch:
         return save_tensors(self.tensors, metadata={"tpatcher": json.dumps(self.meta)})
 
     @property
-    def needs(self) -> tuple[Any, ...]:
+    def check_key(self) -> tuple[Any, ...]:
         """What `check` depends on: of patches that need the same, one check is enough."""
         return (self.kind, self.id)
 
@@ -90,6 +90,6 @@ class Patch:
         """Refuse a model that this patch cannot work on, before anything is changed."""
 
     @classmethod
-    def dress(cls, net: nn.Module, before: Sequence["Patch"], after: Sequence["Patch"]) -> None:
+    def apply(cls, net: nn.Module, before: Sequence["Patch"], after: Sequence["Patch"]) -> None:
         """Bring the net from wearing `before` to wearing `after`, this kind's part of it."""
         raise NotImplementedError

@@ -1,7 +1,8 @@
 """A cache of edits beside the model: inside an edit's scope the cached answer is given (SERAC).
 
-A `Recall` brings everything it needs along: the embedding of its text, the scope classifier that
-tells which texts ask the same, and, for SERAC, the counterfactual model that words the answer.
+A `CachedAnswer` brings everything it needs along: the embedding of its text, the scope
+classifier that tells which texts ask the same, and, for SERAC, the counterfactual model that
+words the answer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,11 +66,11 @@ def states(
     device = next(body.parameters()).device
     inputs = {k: v.to(device) for k, v in inputs.items()}
     seen = body(**inputs, output_hidden_states=True).hidden_states
-    first, last = (unit(t.float()) for t in (seen[0], seen[-1]))
+    first, last = (normalised(t.float()) for t in (seen[0], seen[-1]))
     return torch.cat([first, last], dim=-1), inputs["attention_mask"]
 
 
-def unit(tokens: Tensor) -> Tensor:
+def normalised(tokens: Tensor) -> Tensor:
     """Each state without mean and at unit variance: encoders differ much in scale."""
     return nn.functional.layer_norm(tokens, tokens.shape[-1:])
 
@@ -84,7 +85,7 @@ def loaded(name: str) -> tuple[Any, Any]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Recall(Patch):
+class CachedAnswer(Patch):
     """One cached edit. It acts in `Model.answer`; the net itself is untouched."""
 
     kind: ClassVar[str] = "recall"
@@ -95,18 +96,18 @@ class Recall(Patch):
     encoder: str = ""  # of the scope classifier; empty: the edited model's own
 
     @classmethod
-    def dress(cls, net: nn.Module, before: Sequence[Patch], after: Sequence[Patch]) -> None:
+    def apply(cls, net: nn.Module, before: Sequence[Patch], after: Sequence[Patch]) -> None:
         """Nothing in the net changes."""
 
 
 @torch.no_grad()
-def recall(
+def lookup(
     net: PreTrainedModel, task: Task, patches: Sequence[Patch], texts: Sequence[str]
 ) -> dict[int, str]:
     """The answers to those of the texts that are in the scope of a cached edit."""
-    cached = [p for p in patches if isinstance(p, Recall)]
-    best: dict[int, tuple[float, Recall]] = {}
-    for group in scopes(cached):
+    cached = [p for p in patches if isinstance(p, CachedAnswer)]
+    best: dict[int, tuple[float, CachedAnswer]] = {}
+    for group in by_scope(cached):
         scope = Scope.of(group[0].scope)
         inputs, mask = states(net, task, texts, group[0].encoder)
         embedded = scope(inputs.cpu(), mask.cpu())
@@ -117,12 +118,12 @@ def recall(
         for i, (score, k) in enumerate(zip(odds.tolist(), which.tolist(), strict=True)):
             if score > max(0.0, best[i][0] if i in best else 0.0):
                 best[i] = score, group[len(group) - 1 - k]
-    return {i: worded(task, patch, texts[i]) for i, (_, patch) in best.items()}
+    return {i: decode(task, patch, texts[i]) for i, (_, patch) in best.items()}
 
 
-def scopes(cached: Sequence[Recall]) -> list[list[Recall]]:
+def by_scope(cached: Sequence[CachedAnswer]) -> list[list[CachedAnswer]]:
     """The cached edits, by the scope classifier that they were made with."""
-    groups: list[list[Recall]] = []
+    groups: list[list[CachedAnswer]] = []
     for patch in cached:
         for group in groups:
             same = group[0].encoder == patch.encoder
@@ -134,13 +135,13 @@ def scopes(cached: Sequence[Recall]) -> list[list[Recall]]:
     return groups
 
 
-def worded(task: Task, patch: Recall, text: str) -> str:
+def decode(task: Task, patch: CachedAnswer, text: str) -> str:
     """The cached answer: itself (SERA), or as the counterfactual model gives it (SERAC)."""
     if not patch.counterfactual:
-        return task.name_of(patch.answer)
+        return task.canonical(patch.answer)
     model = Counterfactual.of(patch.counterfactual)
-    said = model.say(task.tokenizer, task.name_of(patch.answer), text)
+    said = model.say(task.tokenizer, task.canonical(patch.answer), text)
     try:
-        return task.name_of(said)
+        return task.canonical(said)
     except BadInput:  # no label of the model
         return said

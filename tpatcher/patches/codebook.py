@@ -12,7 +12,7 @@ from tpatcher.nets import ffn
 from tpatcher.patches.base import Patch
 
 
-class Recoded(ffn.Wrapped):
+class CodebookLinear(ffn.Wrapped):
     """The second matrix of a feed-forward layer, with its output replaced near a key."""
 
     def __init__(self, inner: nn.Module, keys: Tensor, radii: Tensor, values: Tensor) -> None:
@@ -53,7 +53,7 @@ class Codebook(Patch):
     """The whole codebook after an edit: the newest one worn is the one that acts."""
 
     kind: ClassVar[str] = "codebook"
-    alone: ClassVar[bool] = False
+    removable_alone: ClassVar[bool] = False
     layer: int  # counted from the end
     keys: Tensor  # (n, h): inputs of the second matrix
     radii: Tensor  # (n,)
@@ -70,7 +70,7 @@ class Codebook(Patch):
             )
 
     @classmethod
-    def dress(cls, net: nn.Module, before: Sequence[Patch], after: Sequence[Patch]) -> None:
+    def apply(cls, net: nn.Module, before: Sequence[Patch], after: Sequence[Patch]) -> None:
         for layer in {p.layer for p in (*before, *after) if isinstance(p, Codebook)}:
             worn = newest(after, layer)
             write(net, layer, (worn.keys, worn.radii, worn.values) if worn else None)
@@ -87,11 +87,11 @@ def write(net: nn.Module, layer: int, book: tuple[Tensor, Tensor, Tensor] | None
     name = ffn.find(net, layer).second
     owner, _, child = name.rpartition(".")
     module = net.get_submodule(name)
-    if isinstance(module, Recoded):
+    if isinstance(module, CodebookLinear):
         module = module.hidden[0]
     if book is not None:
         device = module.weight.device
-        module = Recoded(module, *(t.to(device) for t in book)).train(net.training)  # type: ignore[arg-type]
+        module = CodebookLinear(module, *(t.to(device) for t in book)).train(net.training)  # type: ignore[arg-type]
     setattr(net.get_submodule(owner), child, module)
 
 

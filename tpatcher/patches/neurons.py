@@ -28,10 +28,10 @@ class Neurons(Patch):
     queries: Tensor  # (m, d)
     states: Tensor  # (m, d or 2d): what enters the tail there, without any patch; maybe empty
     tokens: Tensor  # (m,): the right label or token there
-    leans_on: tuple[str, ...] = ()  # older patches that fire on these queries
+    depends_on: tuple[str, ...] = ()  # older patches that fire on these queries
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "leans_on", tuple(self.leans_on))
+        object.__setattr__(self, "depends_on", tuple(self.depends_on))
         n, d = self.keys.shape
         shapes = {"bias": (n,), "values": (n, d), "queries": (len(self.tokens), d)}
         for name, shape in shapes.items():
@@ -44,7 +44,7 @@ class Neurons(Patch):
         super().__post_init__()
 
     @property
-    def needs(self) -> tuple[Any, ...]:
+    def check_key(self) -> tuple[Any, ...]:
         return (self.kind, self.layer, self.keys.shape[1])
 
     def check(self, net: nn.Module) -> None:
@@ -56,7 +56,7 @@ class Neurons(Patch):
             )
 
     @classmethod
-    def dress(cls, net: nn.Module, before: Sequence[Patch], after: Sequence[Patch]) -> None:
+    def apply(cls, net: nn.Module, before: Sequence[Patch], after: Sequence[Patch]) -> None:
         for layer in {p.layer for p in (*before, *after) if isinstance(p, Neurons)}:
             keys, bias, values = rows(after, layer)
             place = ffn.find(net, layer)

@@ -23,7 +23,7 @@ class Weights(Patch):
     """New values of some of the net's parameters, by their stock names."""
 
     kind: ClassVar[str] = "weights"
-    alone: ClassVar[bool] = False  # newer ones were computed on top of it
+    removable_alone: ClassVar[bool] = False  # newer ones were computed on top of it
     values: Mapping[str, Tensor] = field(metadata={NAMED: True})
 
     def __post_init__(self) -> None:
@@ -44,15 +44,15 @@ class Weights(Patch):
                 )
 
     @classmethod
-    def dress(cls, net: nn.Module, before: Sequence[Patch], after: Sequence[Patch]) -> None:
+    def apply(cls, net: nn.Module, before: Sequence[Patch], after: Sequence[Patch]) -> None:
         old, new = newest(before), newest(after)
         stock: Stock = vars(net).get("stock_weights", Stock())
         changed = {n: v for n, v in new.items() if old.get(n) is not v}
         if changed or old.keys() - new.keys():
             now = dict(net.named_parameters())
             kept = {n: stock.get(n, now[n]) for n in new}
-            swap(net, {n: like(now[n], v) for n, v in changed.items()})
-            swap(net, {n: placed(stock[n], now[n]) for n in old.keys() - new.keys()})
+            swap(net, {n: replacement(now[n], v) for n, v in changed.items()})
+            swap(net, {n: back_on_device(stock[n], now[n]) for n in old.keys() - new.keys()})
             # outside the module tree, so that neither state_dict nor parameters() show it
             vars(net)["stock_weights"] = Stock(kept)
 
@@ -75,13 +75,13 @@ def swap(net: nn.Module, values: Mapping[str, nn.Parameter]) -> None:
         return
     now = dict(net.named_parameters())
     fresh = {id(now[name]): parameter for name, parameter in values.items()}
-    for module in reached(net):
+    for module in all_modules(net):
         for key, parameter in module._parameters.items():
             if id(parameter) in fresh:
                 module._parameters[key] = fresh[id(parameter)]
 
 
-def reached(net: nn.Module) -> Iterator[nn.Module]:
+def all_modules(net: nn.Module) -> Iterator[nn.Module]:
     """Every module, those below a wrapper too: both hold the same parameters."""
     for module in net.modules():
         while isinstance(module, ffn.Wrapped):
@@ -90,15 +90,17 @@ def reached(net: nn.Module) -> Iterator[nn.Module]:
         yield module
 
 
-def like(parameter: nn.Parameter, value: Tensor) -> nn.Parameter:
+def replacement(parameter: nn.Parameter, value: Tensor) -> nn.Parameter:
     """A parameter with another value, where and in what the old one is."""
     made = value.to(parameter.device, parameter.dtype)
     return nn.Parameter(made, requires_grad=parameter.requires_grad)
 
 
-def placed(stock: nn.Parameter, now: nn.Parameter) -> nn.Parameter:
+def back_on_device(stock: nn.Parameter, now: nn.Parameter) -> nn.Parameter:
     """A stock parameter again; the net may have moved to another device since."""
-    return stock if stock.device == now.device else like(stock, stock.detach().to(now.device))
+    return (
+        stock if stock.device == now.device else replacement(stock, stock.detach().to(now.device))
+    )
 
 
 def matrices(net: nn.Module, within: str = "") -> dict[str, nn.Parameter]:

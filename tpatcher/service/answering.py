@@ -66,7 +66,7 @@ class Watch:
     def say(self, prompts: Sequence[str]) -> list[Said]:
         """Answers to one batch, really run."""
         self.local.batch, self.local.seen = len(prompts), {}
-        ids = self.task.said(self.net, prompts)
+        ids = self.task.predict(self.net, prompts)
         return self._told(prompts, ids)
 
     @torch.inference_mode()
@@ -91,7 +91,7 @@ class Watch:
 
     def _told(self, prompts: Sequence[str], ids: list[list[int]]) -> list[Said]:
         """What the hooks saw, put together for each answer."""
-        words = self.task.worded(ids)
+        words = self.task.decode(ids)
         fired: list[dict[int, float]] = [{} for _ in ids]
         queries: list[Tensor] = []
         for layer in self.whose:

@@ -34,7 +34,7 @@ STATUS: dict[type[err.TPatcherError], int] = {
     err.NotFound: 404,
     err.AlreadyRight: 409,
     err.Conflict: 409,
-    err.HeadMoved: 409,
+    err.StaleHead: 409,
     err.NotRemovable: 409,
     err.Busy: 429,
     err.NotStored: 503,

@@ -8,7 +8,7 @@ from concurrent.futures import Future, wait
 import psycopg
 import sqlalchemy as sa
 
-from tpatcher.errors import Moved, TPatcherError
+from tpatcher.errors import StoreMoved, TPatcherError
 from tpatcher.service.live import Desk
 from tpatcher.service.metrics import Metrics
 from tpatcher.store.store import Store
@@ -50,7 +50,7 @@ class Follower:
                 if not failing:  # once, not twice a second
                     LOG.warning("the store cannot be followed: %r", str(error))
                 failing = True
-                if isinstance(error, Moved):  # a base is no small thing to load over and over
+                if isinstance(error, StoreMoved):  # a base is no small thing to load over and over
                     self.ended.wait(PAUSE)
             self._wait()
         if self.connection is not None:

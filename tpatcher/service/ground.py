@@ -8,7 +8,7 @@ from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.service.guard import Guard, Rules
 from tpatcher.service.recent import Traffic
-from tpatcher.store.log import Move
+from tpatcher.store.log import Successor
 from tpatcher.store.store import Store
 
 
@@ -36,4 +36,4 @@ class Ground:
         return cls(model, editor, store, guard)
 
 
-Way = Callable[[Move], Ground]  # loads what a move leads to
+Way = Callable[[Successor], Ground]  # loads what a move leads to

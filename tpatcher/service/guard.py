@@ -9,7 +9,7 @@ import torch
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.example import Example
 from tpatcher.models.model import Model, is_last
-from tpatcher.models.retention import Paths
+from tpatcher.models.retention import AnswerCache
 from tpatcher.nets import ffn
 from tpatcher.nets.activation import thresholds
 from tpatcher.patches.base import Patch
@@ -63,7 +63,7 @@ class Guard:
     ) -> None:
         self.rules, self.memory, self.traffic = rules, memory, traffic
         self.canaries = list(canaries)
-        self.paths = Paths(model, self.canaries)
+        self.paths = AnswerCache(model, self.canaries)
 
     def check(
         self, before: Model, ids: Sequence[int], after: Model, patch: Patch, example: Example
@@ -156,7 +156,7 @@ def broken(before: Model, after: Model, patch: Patch, example: Example) -> list[
     places = sorted(newest.values())
     if not places:
         return []
-    if after.cached and is_last(patch):
+    if after.tail_is_exact and is_last(patch):
         places = _suspects(after, patch, places)
     examples = [e for i in places if (e := before.patches[i].example)]
     held = after.correct(examples)

@@ -16,14 +16,14 @@ import torch
 
 from tpatcher.checkpoints.handover import carry
 from tpatcher.editors import Editor
-from tpatcher.errors import BadInput, Busy, HeadMoved, Moved, NotFound, Refused, TPatcherError
+from tpatcher.errors import BadInput, Busy, NotFound, Refused, StaleHead, StoreMoved, TPatcherError
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.patches.base import Patch
 from tpatcher.service.answering import Said, Watch
 from tpatcher.service.ground import Ground, Way
 from tpatcher.service.guard import Verdict
-from tpatcher.store.log import Move
+from tpatcher.store.log import Successor
 from tpatcher.store.store import Fix, Store
 
 LOG = logging.getLogger("tpatcher.service")
@@ -100,25 +100,27 @@ class Desk:
         now, head = self.now, self.store.head
         if head == now.head:
             return False
-        if to := self.store.moved():
+        if to := self.store.successor():
             self._move(to)
         else:
             known = dict(zip(now.ids, now.model.patches, strict=True))
             self.now = worn(now.ground, head, known)
         return True
 
-    def _move(self, to: Move) -> None:
+    def _move(self, to: Successor) -> None:
         """Stand on another base: it is made ready while the old one answers, then swapped."""
         LOG.info("the store has moved: %r is made ready", to.model)
         left = self.store
         if self.way is None:
-            raise Moved(f"this store has moved; start the service with {to.model!r}, {to.store!r}")
+            raise StoreMoved(
+                f"this store has moved; start the service with {to.model!r}, {to.store!r}"
+            )
         try:
             ground = self.way(to)
             self.now = worn(ground, ground.store.head, {})
         except Exception as error:  # whatever it is, the old base goes on answering
             why = error if isinstance(error, TPatcherError) else repr(error)
-            raise Moved(
+            raise StoreMoved(
                 f"this store has moved to {to.model!r}, which is not ready: {why}"
             ) from error
         LOG.info("moved to %r with %d fixes", to.model, len(self.now.ids))
@@ -137,7 +139,7 @@ class Desk:
         """Edit a twin, ask the guard, keep the patch, and only then let it answer."""
         for _ in range(8):
             self.sync()
-            if key is not None and (past := self.store.keyed(who, key)):
+            if key is not None and (past := self.store.by_key(who, key)):
                 return repeated(past, example, key)
             now = self.now
             after = now.model.twin()
@@ -150,7 +152,7 @@ class Desk:
                 return Made(None, dict(patch.report), verdict)
             try:
                 id = keep(now, patch, who, key, verdict)
-            except HeadMoved:  # another replica was first: edit and guard once more, on top of it
+            except StaleHead:  # another replica was first: edit and guard once more, on top of it
                 continue
             self.now = Moment.of(now.ground, id, (*now.ids, id), after)
             return Made(id, dict(patch.report), verdict)
@@ -167,7 +169,7 @@ class Desk:
             lost = after.remove(now.model.patches[now.ids.index(id)].id)
             try:
                 head = self.store.remove(id, parent=now.head, who=who)
-            except HeadMoved:
+            except StaleHead:
                 continue
             by_patch = dict(zip((p.id for p in now.model.patches), now.ids, strict=True))
             self.now = Moment.of(now.ground, head, [i for i in now.ids if i != id], after)
@@ -188,7 +190,7 @@ def worn(ground: Ground, head: int, known: dict[int, Patch]) -> Moment:
     new = [i for i in ids if i not in known]
     known = known | dict(zip(new, ground.store.patches(new), strict=True))
     model = ground.base.twin()
-    model.wear(known[i] for i in ids)
+    model.set_patches(known[i] for i in ids)
     return Moment.of(ground, head, ids, model)
 
 

@@ -44,7 +44,7 @@ class Options(BaseModel):
         """The answer within the asked length, and why it ends."""
         task: Any = service.desk.base.task
         ids = said.ids[: self.limit]
-        text = task.worded([ids])[0] if len(ids) < len(said.ids) else said.text
+        text = task.decode([ids])[0] if len(ids) < len(said.ids) else said.text
         reason = "stop" if ids and ids[-1] in task.ends else "length"
         stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
         found = [at for s in stops if s and (at := text.find(s)) >= 0]
@@ -213,7 +213,7 @@ def streamed(
                 ids.append(token)
                 if body.limit is not None and len(ids) > body.limit:
                     continue
-                words = service.desk.base.task.worded([ids])[0]
+                words = service.desk.base.task.decode([ids])[0]
                 so_far, _ = body.cut(service, Said(ids, words, none.fired, none.queries))
                 # a character may still be incomplete, and a stop string half there
                 if so_far.startswith(sent) and not so_far.endswith("�") and not body.stop:

@@ -22,8 +22,8 @@ from tpatcher.service.auth import Access, is_loopback
 from tpatcher.service.ground import Ground
 from tpatcher.service.guard import Rules
 from tpatcher.service.limits import Limits
-from tpatcher.store.location import credited, follow
-from tpatcher.store.log import Move
+from tpatcher.store.location import follow, with_password
+from tpatcher.store.log import Successor
 from tpatcher.store.store import Store
 
 LOG = logging.getLogger("tpatcher.service")
@@ -87,7 +87,7 @@ def build(
     def ground(base: Model, url: str, progress: bool = False) -> Ground:
         kept = Store(url, base)
         try:
-            taught = kept.taught()
+            taught = kept.learned()
             seen = traffic(base, memory, name, taught, progress)
             editor = TPatcher().fit(base, seen)
             return Ground.of(base, editor, kept, [*watched(base, canaries, seen), *taught], rules)
@@ -95,9 +95,9 @@ def build(
             kept.close()
             raise
 
-    def way(to: Move) -> Ground:
+    def way(to: Successor) -> Ground:
         base = load(to.model, task=model.task.name, device=str(model.net.device))
-        return ground(base, credited(to.store, str(store)))
+        return ground(base, with_password(to.store, str(store)))
 
     return create_app(ground(model, str(store), True), way=way, access=access, limits=limits)
 

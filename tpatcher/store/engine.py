@@ -80,7 +80,7 @@ def migrate(connection: sa.Connection, base_name: str, base: str) -> tuple[str, 
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """The database's errors in tpatcher's words."""
     try:
         yield

@@ -10,43 +10,43 @@ from tpatcher.errors import Damaged
 from tpatcher.store import engine
 from tpatcher.store import log as chain
 
-MOST = 1000  # moves that are followed: more must be a circle
+MAX_MOVES = 1000  # moves that are followed: more must be a circle
 
 
 def follow(model: str, url: str | Path) -> tuple[str, str]:
     """The base and the store that a store's chain has come to; these very ones if it stayed."""
     place = str(url)
-    for _ in range(MOST):
-        with looked_at(place) as connection:
+    for _ in range(MAX_MOVES):
+        with peek(place) as connection:
             if connection is None or not sa.inspect(connection).has_table("move"):
                 return model, place
-            to = chain.moved(connection)
+            to = chain.successor(connection)
         if to is None:
             return model, place
-        model, place = to.model, credited(to.store, place)
-    raise Damaged(f"the store {shown(place)} moves in a circle; take a move back")
+        model, place = to.model, with_password(to.store, place)
+    raise Damaged(f"the store {without_password(place)} moves in a circle; take a move back")
 
 
 @contextmanager
-def looked_at(url: str) -> Iterator[sa.Connection | None]:
+def peek(url: str) -> Iterator[sa.Connection | None]:
     """A connection to whatever is there, or None if it is a file that is not; none is made."""
     if "://" not in url and not Path(url).exists():
         yield None
         return
     opened = engine.connect(url)
     try:
-        with engine.told(), opened.connect() as connection:
+        with engine.translate_errors(), opened.connect() as connection:
             yield connection.execution_options(isolation_level="AUTOCOMMIT")
     finally:
         opened.dispose()
 
 
-def shown(url: str) -> str:
+def without_password(url: str) -> str:
     """A store's place without its password, because it is written down."""
     return _with(url, None)
 
 
-def credited(url: str, mine: str) -> str:
+def with_password(url: str, mine: str) -> str:
     """A place that was written down, with the password that is known here."""
     return _with(url, sa.make_url(mine).password if "://" in mine else None)
 

@@ -17,7 +17,7 @@ from tpatcher.store.tables import ENTRY, MOVE, PATCH
 
 
 @dataclass(frozen=True)
-class Move:
+class Successor:
     """Where a chain goes on: a base model's directory, and the store of its fixes."""
 
     model: str
@@ -31,7 +31,7 @@ def newest(connection: sa.Connection) -> tuple[int, str, str]:
     return (row.id, row.checksum, row.action) if row else (0, "", "")
 
 
-def moved(connection: sa.Connection) -> Move | None:
+def successor(connection: sa.Connection) -> Successor | None:
     """Where the chain goes on, if its newest entry says so."""
     head, _, action = newest(connection)
     if action != "move":
@@ -41,7 +41,7 @@ def moved(connection: sa.Connection) -> Move | None:
         raise Damaged(f"entry {head} of the log is a move, but where to is gone from the store")
     if row.checksum != content({"id": row.id, "model": row.model, "store": row.store}):
         raise Damaged(f"entry {head}, the move, is not what was written: its checksum differs")
-    return Move(row.model, row.store)
+    return Successor(row.model, row.store)
 
 
 def entries(connection: sa.Connection, at: int | None = None) -> Iterator[sa.Row[Any]]:

@@ -15,14 +15,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tpatcher.errors import Damaged, HeadMoved, Moved, NotFound, WrongBase
+from tpatcher.errors import Damaged, NotFound, StaleHead, StoreMoved, WrongBase
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.patches import from_bytes, pack
 from tpatcher.patches.base import Patch
 from tpatcher.store import engine
 from tpatcher.store import log as chain
-from tpatcher.store.log import Move
+from tpatcher.store.log import Successor
 from tpatcher.store.tables import ENTRY, MOVE, PATCH, TAUGHT
 
 
@@ -94,7 +94,7 @@ class Store:
     ) -> int:
         """Keep a patch and make it live; it is on the disk when this returns its number.
 
-        `parent` is the head that the patch was made for: `HeadMoved` if that is no longer it.
+        `parent` is the head that the patch was made for: `StaleHead` if that is no longer it.
         """
         row = self._row(patch, example, settings or {}, patch.report if report is None else report)
         with self.writing() as connection:
@@ -115,34 +115,34 @@ class Store:
                 raise NotFound(f"there is no entry {to} to roll back to; the log ends at {head}")
             return self._add(connection, "rollback", to, parent, who)
 
-    def move(self, to: Move, *, parent: int, who: str = "") -> int:
+    def move(self, to: Successor, *, parent: int, who: str = "") -> int:
         """Say where the chain goes on; from then on this store takes no change but a rollback
         of that very entry."""
         row = {"model": to.model, "store": to.store}
         with self.writing() as connection:
             return self._add(connection, "move", None, parent, who, row, MOVE)
 
-    def moved(self) -> Move | None:
+    def successor(self) -> Successor | None:
         """Where the chain goes on, if it has moved."""
         with self.reading() as connection:
-            return chain.moved(connection)
+            return chain.successor(connection)
 
-    def stay(self, *, who: str = "") -> int:
+    def undo_move(self, *, who: str = "") -> int:
         """Take the move back: this store goes on as it was before it."""
         with self.writing() as connection:
-            if chain.moved(connection) is None:
+            if chain.successor(connection) is None:
                 raise NotFound("this store has not moved, so there is nothing to take back")
             to = chain.newest(connection)[0] - 1
             return self._add(connection, "rollback", to, None, who, lift=True)
 
-    def teach(self, examples: Iterable[Example]) -> None:
+    def record_learned(self, examples: Iterable[Example]) -> None:
         """Keep the fixes that are in the base itself by now: later ones must leave them alone."""
         rows = [{"example": _json(e.to_json())} for e in examples]
         with self.writing() as connection:
             if rows:
                 connection.execute(TAUGHT.insert(), rows)
 
-    def taught(self) -> list[Example]:
+    def learned(self) -> list[Example]:
         """The fixes that the base was taught before this chain began."""
         with self.reading() as connection:
             rows = connection.execute(sa.select(TAUGHT.c.example).order_by(TAUGHT.c.id)).scalars()
@@ -194,7 +194,7 @@ class Store:
             raise NotFound(f"there is no fix {id}")
         return found[0]
 
-    def keyed(self, who: str, key: str) -> Fix | None:
+    def by_key(self, who: str, key: str) -> Fix | None:
         """The fix that this caller made under this key before, if any."""
         columns = [c for c in PATCH.c if c.name != "tensors"]
         query = sa.select(*columns).where(PATCH.c.who == who, PATCH.c.key == key)
@@ -202,11 +202,11 @@ class Store:
             row = connection.execute(query).one_or_none()
         return _fix(row) if row else None
 
-    def export(self, directory: str | Path, text: bool = True) -> None:
+    def export_pack(self, directory: str | Path, text: bool = True) -> None:
         """Write the live patches as a pack."""
         pack.write(directory, self.live(), self.base, text=text)
 
-    def adopt(self, directory: str | Path, who: str = "") -> list[int]:
+    def import_pack(self, directory: str | Path, who: str = "") -> list[int]:
         """Append the patches of a pack, all or none; those that are live already are left out."""
         patches = pack.read(directory, self.base)
         with self.writing() as connection:
@@ -218,14 +218,14 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
         """A transaction that no other writer is in: at its end all of it is on the disk."""
-        with engine.told(), self.engine.begin() as connection:
+        with engine.translate_errors(), self.engine.begin() as connection:
             engine.lock(connection)
             yield connection
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """A connection that waits for no writer."""
-        with engine.told(), self.engine.connect() as connection:
+        with engine.translate_errors(), self.engine.connect() as connection:
             yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
     def _row(
@@ -258,12 +258,12 @@ class Store:
         lift: bool = False,
     ) -> int:
         head, checksum, last = chain.newest(connection)
-        if last == "move" and not lift and (to := chain.moved(connection)):
-            raise Moved(
+        if last == "move" and not lift and (to := chain.successor(connection)):
+            raise StoreMoved(
                 f"this store has moved: its fixes are in {to.model!r}, kept on in {to.store!r}"
             )
         if parent is not None and parent != head:
-            raise HeadMoved(f"made for entry {parent}, but the store is at {head} by now")
+            raise StaleHead(f"made for entry {parent}, but the store is at {head} by now")
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         entry = {
             "id": head + 1,

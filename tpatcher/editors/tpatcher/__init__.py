@@ -14,7 +14,7 @@ from tpatcher.editors.tpatcher import paper as solver
 from tpatcher.editors.tpatcher.kl import kl_loss
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake, Past, neurons
-from tpatcher.errors import AlreadyRight, BadInput, NoMemory, NotFixed
+from tpatcher.errors import AlreadyRight, BadInput, NotFitted, NotFixed
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.traces import views
@@ -66,7 +66,7 @@ class TPatcher(Editor):
 
     def solve(self, model: Model, example: Example) -> Neurons:
         if self.memory is None:
-            raise NoMemory(
+            raise NotFitted(
                 "this editor has seen no traffic: call fit(model, texts) first, with a few "
                 "thousand texts like those the model is used on (40,000 in the paper)"
             )
@@ -170,6 +170,6 @@ class TPatcher(Editor):
 
     def _layer(self, model: Model) -> int:
         """The layer counted from the end, so that every patch names it in the same way."""
-        if not -model.depth <= self.layer < model.depth:
-            raise BadInput(f"layer {self.layer} asked for, but {model.name} has {model.depth}")
-        return self.layer % model.depth - model.depth
+        if not -model.n_layers <= self.layer < model.n_layers:
+            raise BadInput(f"layer {self.layer} asked for, but {model.name} has {model.n_layers}")
+        return self.layer % model.n_layers - model.n_layers

@@ -88,9 +88,9 @@ def _moved(
         older = _delta(at.place.act, queries, worn).to(device)
     after = tail.shift(base, older + delta)
     ask = torch.arange(len(queries))
-    if tail.reach is not None:
+    if tail.lipschitz is not None:
         step = (tail.hidden(after) - tail.hidden(base)).norm(dim=-1).cpu()
-        ask = ask[2 * tail.reach * step + tail.rounding >= gap]
+        ask = ask[2 * tail.lipschitz * step + tail.rounding >= gap]
     for part in ask.split(max(64, (1 << 22) // mistake.logits.shape[-1])):
         winner = tail(after[part]).argmax(-1).cpu()
         other = part[winner != answers[part]]  # by this patch, or by an older one already?

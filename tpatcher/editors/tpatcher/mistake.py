@@ -36,7 +36,7 @@ class Mistake:
         mistake = cls(model, example, layer, target, at, logits)
         chosen = logits.gather(1, mistake.tokens[:, None])[:, 0]
         if chosen.isneginf().any():
-            said = model.task.worded([target])[0]
+            said = model.task.decode([target])[0]
             raise NotFixed(
                 f"the model's generation config forbids the answer {said!r}: it bars or replaces "
                 f"token {int(mistake.tokens[chosen.isneginf()][0])}"
@@ -131,5 +131,5 @@ def neurons(
         queries=seen.queries,
         states=seen.states,
         tokens=seen.tokens,
-        leans_on=tuple(sorted(fires)),
+        depends_on=tuple(sorted(fires)),
     )

@@ -95,7 +95,7 @@ class Place:
 
     def among(self, contend: Tensor) -> "Place | None":
         """With these tokens only, sorted; None where that would save nothing."""
-        few = self.tail.among(contend) if 2 * len(contend) < self.barred.shape[1] else None
+        few = self.tail.restricted_to(contend) if 2 * len(contend) < self.barred.shape[1] else None
         if few is None:
             return None
         place = torch.searchsorted(contend, self.tokens)

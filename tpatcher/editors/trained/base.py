@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tpatcher import files
 from tpatcher.editors.base import Editor
 from tpatcher.editors.trained.training_edits import Lessons
-from tpatcher.errors import BadInput, Damaged, NoMemory, WrongBase
+from tpatcher.errors import BadInput, Damaged, NotFitted, WrongBase
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.training import descend
@@ -59,7 +59,7 @@ class Trained(Editor):
 
     def fit(self, model: Model, examples: Sequence[str | Example]) -> Self:
         """Train on the initial model; with a checkpoint directory, go on where a run stopped."""
-        model = model.bare()
+        model = model.unpatched()
         with torch.random.fork_rng():
             torch.manual_seed(self.seed)
             learner = self.build(model).to(model.net.device)
@@ -91,14 +91,14 @@ class Trained(Editor):
     def learned(self, model: Model) -> nn.Module:
         """The trained part, for this model."""
         if not self.state:
-            raise NoMemory(f"{self.name} is not trained: call fit(model, examples) first")
+            raise NotFitted(f"{self.name} is not trained: call fit(model, examples) first")
         if self.base != model.base.fingerprint:
             raise WrongBase(
                 f"this {self.name} was trained for the model {self.base}, but {model.base.name!r} "
                 f"is {model.base.fingerprint}"
             )
         with torch.random.fork_rng():
-            learner = self.build(model.bare()).to(model.net.device)
+            learner = self.build(model.unpatched()).to(model.net.device)
         learner.load_state_dict(self.state)
         return learner.eval()
 
@@ -110,7 +110,7 @@ class Trained(Editor):
     def save(self, directory: str | Path) -> None:
         """Save settings and what was learned."""
         if not self.state:
-            raise NoMemory(f"{self.name} is not trained: there is nothing to save")
+            raise NotFitted(f"{self.name} is not trained: there is nothing to save")
         self._write(Path(directory), dict(self.state), self.steps)
 
     @classmethod

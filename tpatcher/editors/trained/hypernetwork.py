@@ -22,7 +22,7 @@ from tpatcher.errors import NotFixed
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.training import cross_entropy, force, kl, logits, trainable
-from tpatcher.nets.tasks import Forced
+from tpatcher.nets.tasks import TeacherForced
 from tpatcher.patches import codebook
 from tpatcher.patches.weights import Weights
 
@@ -52,7 +52,7 @@ class Watched:
 
         return hook
 
-    def factors(self, forced: Forced) -> Factors:
+    def factors(self, forced: TeacherForced) -> Factors:
         """u and δ of every token of every row, of the loss of its answer."""
         rows = int(forced.row.max()) + 1
         seen = logits(self.model, self.net, forced)
@@ -68,7 +68,7 @@ class Watched:
         self.seen = {}
         return found
 
-    def logits(self, forced: Forced, change: Factors, owner: Tensor) -> Tensor:
+    def logits(self, forced: TeacherForced, change: Factors, owner: Tensor) -> Tensor:
         """Logits of a batch, each row under the change of the edit that it belongs to."""
         self.change, self.owner = change, owner.to(self.model.net.device)
         try:
@@ -121,7 +121,7 @@ class HyperEditor(Trained):
         """The loss, from that of the edits, the KL of the local texts, and which edits succeed."""
 
     def fit(self, model: Model, examples: Sequence[str | Example]) -> Self:
-        bare = model.bare()
+        bare = model.unpatched()
         self.watched = Watched(bare, self.names(bare))
         try:
             return super().fit(model, examples)

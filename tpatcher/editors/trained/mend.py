@@ -48,7 +48,7 @@ class Mend(HyperEditor):
 
     def names(self, model: Model) -> list[str]:
         found = []
-        for layer in range(-min(self.layers, model.depth), 0):
+        for layer in range(-min(self.layers, model.n_layers), 0):
             place = ffn.find(model.net, layer)
             found += [f"{n}.weight" for n in (place.first, place.up, place.second) if n]
         return found

@@ -17,7 +17,7 @@ from tpatcher.editors.trained.base import Trained
 from tpatcher.editors.trained.training_edits import Lessons
 from tpatcher.example import Example
 from tpatcher.models.model import Model
-from tpatcher.patches.cached_answer import Recall, Scope, states
+from tpatcher.patches.cached_answer import CachedAnswer, Scope, states
 from tpatcher.patches.pointer_network import Counterfactual
 
 
@@ -91,18 +91,18 @@ class Sera(Trained):
             pairs.append((told[0], told[1]))
         return learner["counterfactual"](pairs)  # type: ignore[no-any-return]
 
-    def solve(self, model: Model, example: Example) -> Recall:
+    def solve(self, model: Model, example: Example) -> CachedAnswer:
         learner = self.learned(model)
         assert isinstance(learner, nn.ModuleDict)
         scope = learner["scope"]
         with torch.no_grad():
-            inputs, mask = states(model.bare().net, model.task, [example.text], self.encoder)
+            inputs, mask = states(model.unpatched().net, model.task, [example.text], self.encoder)
             embedding = scope(inputs, mask)[0]
         copier = learner["counterfactual"].state_dict() if self.generates else {}
-        return Recall(
+        return CachedAnswer(
             example=example,
             editor=self.name,
-            answer=model.task.name_of(example.answer),
+            answer=model.task.canonical(example.answer),
             embedding=embedding,
             scope=scope.state_dict(),
             counterfactual=copier,

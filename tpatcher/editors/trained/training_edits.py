@@ -47,8 +47,8 @@ class Lessons:
         with torch.inference_mode():
             for start in range(0, len(self.examples), 32):
                 texts = [e.text for e in self.examples[start : start + 32]]
-                self.targets += model.task.said(model.net, texts)
-        self.said = model.task.worded(self.targets)
+                self.targets += model.task.predict(model.net, texts)
+        self.said = model.task.decode(self.targets)
         self.words = [frozenset(e.text.lower().split()) for e in self.examples]
 
     def draw(self, rng: random.Random, local: int) -> Lesson:
