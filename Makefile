@@ -10,7 +10,7 @@ demo: .venv/bench
 	$(BIN)/tpatcher demo
 
 test: .venv/dev lint
-	$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term -m "not slow"
+	$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -35,7 +35,7 @@ docs: .venv/dev
 	$(BIN)/python -c "from tests.test_docs import reference; print(reference(), end='')" > docs/cli.md
 
 speed: .venv/bench
-	$(BIN)/tpatcher bench speed --json speed.json
+	$(BIN)/python -m speed --json speed.json
 
 clean:
 	rm -rf .venv build *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache

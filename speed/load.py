@@ -36,8 +36,8 @@ SERVE = """
 import sys
 from tpatcher.service import serve
 from tpatcher.service.limits import Limits
-serve(sys.argv[1], port=int(sys.argv[2]), store=sys.argv[3], memory=sys.argv[4], flips=10**6,
-      share=1.0, limits=Limits(rate=1e6, burst=10**6))
+serve(sys.argv[1], port=int(sys.argv[2]), store=sys.argv[3], traffic=sys.argv[4], max_flips=10**6,
+      max_firing_share=1.0, limits=Limits(rate=1e6, burst=10**6))
 """
 
 
@@ -69,18 +69,25 @@ def texts(n: int, seed: int) -> list[str]:
 
 def fill(model: Model, url: Path, n: int) -> None:
     """A store with n fixes that never fire: they cost what any others cost."""
-    store, d = Store(url, model), model.net.config.hidden_size
+    store, d = Store(url, model.base), model.net.config.hidden_size
     torch.manual_seed(1)
-    with store.writing() as connection:
-        for i in range(n):
-            query = torch.randn(1, d)
-            patch = Neurons(
-                example=Example(f"fix {i}", "no"), editor="load", layer=-1, keys=query / d,
-                bias=torch.tensor([-20.0]), values=torch.randn(1, d), queries=query, states=query,
-                tokens=torch.tensor([0]),
-            )  # fmt: skip
-            store._add(connection, "append", None, None, "load", store._row(patch, None, {}, {}))
+    store.append_many((_silent_fix(i, d) for i in range(n)), who="load")
     store.close()
+
+
+def _silent_fix(i: int, d: int) -> Neurons:
+    query = torch.randn(1, d)
+    return Neurons(
+        example=Example(f"fix {i}", "no"),
+        editor="load",
+        layer=-1,
+        keys=query / d,
+        bias=torch.tensor([-20.0]),
+        values=torch.randn(1, d),
+        queries=query,
+        states=query,
+        tokens=torch.tensor([0]),
+    )
 
 
 class Served:

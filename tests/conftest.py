@@ -1,11 +1,18 @@
-"""Tests run on one thread, and what they start too: side by side they would wait for each other."""
+"""What holds for every test: no network, one thread, and shapes that are checked.
+
+Tests run on one thread, and what they start too: side by side they would wait for each other.
+TPATCHER_TEST_THREADS=2 runs them on two, to see that no result depends on it.
+"""
 
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["OMP_NUM_THREADS"] = os.environ.get("TPATCHER_TEST_THREADS", "1")
 
 import torch
 
-torch.set_num_threads(1)
+from tests import shapes
+
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+shapes.install()

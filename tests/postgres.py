@@ -29,9 +29,12 @@ class Server:
         assert BIN is not None
         user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
         subprocess.run(
-            [*user, str(BIN / program), *args], check=True, cwd=self.directory,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            [*user, str(BIN / program), *args],
+            check=True,
+            cwd=self.directory,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
     def start(self) -> None:
         options = f"-c listen_addresses= -c unix_socket_directories={self.directory}"

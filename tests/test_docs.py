@@ -1,17 +1,30 @@
-"""Docs that cannot rot: the README's example runs, the CLI reference is the CLI's own."""
+"""Docs that cannot rot: examples run, and what the text names (options, classes, files) exists."""
 
+import ast
 import re
+import shlex
+import subprocess
+import sys
+from functools import cache
+from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
 from typer.cli import get_docs_for_click
 
 import tpatcher
-from tpatcher import cli
+from tpatcher import cli, errors
 
 ROOT = Path(__file__).parents[1]
+SERVICE = "".join(p.read_text() for p in (ROOT / "tpatcher" / "service").glob("*.py"))
+STATUSES = {status.phrase.replace(" ", "") for status in HTTPStatus}
 CHAPTERS = sorted((ROOT / "docs").glob("*.md"))
+
+every_page = pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *CHAPTERS], ids=lambda p: p.name
+)
 
 
 def reference() -> str:
@@ -33,19 +46,172 @@ def test_the_readmes_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (tmp_path / "fixes" / "patches.json").exists()
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *CHAPTERS], ids=lambda p: p.name)
-def test_links_lead_somewhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-        assert (page.parent / link).exists(), link
-
-
 def test_import_is_light() -> None:
-    import subprocess
-    import sys
-
     code = "import sys, tpatcher; print('torch' in sys.modules, 'transformers' in sys.modules)"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert out.stdout.split() == ["False", "False"]
     assert "load" in dir(tpatcher)
     with pytest.raises(AttributeError):
         tpatcher.nothing
+
+
+# ---- links
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    headings = re.findall(r"^#+ (.+)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", h.strip().lower()).replace(" ", "-") for h in headings}
+
+
+def broken_links(page: Path) -> list[str]:
+    """The links of a page to files that do not exist, or to headings that their page has not."""
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if re.match(r"[a-z]+:", link):  # http:, mailto:
+            continue
+        file, _, anchor = link.partition("#")
+        target = page.parent / file if file else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    return broken
+
+
+@every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+def test_a_link_to_a_heading_that_is_gone_is_found(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# zsRE: how much memory?\n```\n# a comment\n```\n")
+    page = tmp_path / "page.md"
+    links = ["other.md", "other.md#zsre-how-much-memory", "https://example.org/x#y", "#here"]
+    gone = ["other.md#a-comment", "nowhere.md", "nowhere.md#here", "#there"]
+    page.write_text("## Here\n" + " ".join(f"[a]({link})" for link in links + gone))
+    assert broken_links(page) == gone
+
+
+# ---- commands and their options
+
+
+@cache
+def commands() -> dict[tuple[str, ...], set[str]]:
+    """The options of every command and group: ("bench", "speed") → {"--json", "--help", …}."""
+    found: dict[tuple[str, ...], set[str]] = {}
+
+    def add(command: Any, words: tuple[str, ...]) -> None:
+        options = [p for p in command.params if p.param_type_name == "option"]
+        names = {name for p in options for name in (*p.opts, *p.secondary_opts)}
+        found[words] = names | {"--help"}
+        for name, child in getattr(command, "commands", {}).items():
+            add(child, (*words, name))
+
+    add(typer.main.get_command(cli.app), ())
+    return found
+
+
+def code(page: str) -> list[str]:
+    """The lines of the code blocks of a page, and its code spans."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", page, re.S | re.M)
+    prose = re.sub(r"^```\w*\n.*?^```", "", page, flags=re.S | re.M)
+    lines = [line for block in blocks for line in re.sub(r"\\\n", " ", block).splitlines()]
+    return lines + [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
+
+
+def unknown_options(page: str) -> list[str]:
+    """What a page says of the command line that the command line does not have.
+
+    In `tpatcher COMMAND …` every option must be one of that command; in a code span that begins
+    with an option, one of any command.
+    """
+    unknown = []
+    for line in code(page):
+        line = line.strip().removeprefix("$ ")
+        path: tuple[str, ...] = ()
+        if re.match(r"tpatcher( |$)", line):
+            words = shlex.split(re.split(r"[&|;>]", line)[0], comments=True)[1:]
+            while (*path, *words[:1]) in commands() and words:
+                path = (*path, words.pop(0))
+            known = commands()[path]
+            if not path and words and re.match(r"[a-z]", words[0]):
+                unknown.append(f"tpatcher {words[0]}")
+        elif line.startswith("--"):
+            words, known = line.split(), set().union(*commands().values())
+        else:
+            continue
+        options = [word.partition("=")[0] for word in words if re.match(r"--\w", word)]
+        unknown += [" ".join((*path, option)) for option in options if option not in known]
+    return unknown
+
+
+@every_page
+def test_commands_and_options_in_the_docs_exist(page: Path) -> None:
+    assert unknown_options(page.read_text()) == []
+
+
+def test_an_option_that_is_gone_is_found() -> None:
+    page = (
+        "`tpatcher` has `--patches`, `--never` and `pip install --quiet`; `tpatcher never`.\n"
+        "```\n$ tpatcher log --patches fixes \\\n  --traffic x  # not --this\nls --all\n```\n"
+    )
+    assert set(unknown_options(page)) == {"--never", "tpatcher never", "log --traffic"}
+
+
+# ---- names of the code
+
+
+@cache
+def classes() -> dict[str, set[str]]:
+    """Every class of the package, and the names that its body defines."""
+    found: dict[str, set[str]] = {}
+    for file in (ROOT / "tpatcher").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef):
+                body = {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
+                fields = {
+                    n.target.id
+                    for n in node.body
+                    if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)
+                }
+                found.setdefault(node.name, set()).update(body | fields)
+    return found
+
+
+def unknown_names(page: str) -> list[str]:
+    """Classes and their methods, and files of this repository, that a page names in vain."""
+    unknown = []
+    for span in code(page):
+        name = re.fullmatch(r"([A-Z]+[a-z]\w*)(?:\.(\w+))?(?:\(.*\))?", span)
+        if name and (name[1] in STATUSES or f'"{name[1]}"' in SERVICE):
+            continue  # the type of an error that the web framework or the service answers with
+        if name and (name[1] not in classes() or (name[2] and name[2] not in classes()[name[1]])):
+            unknown.append(span)
+        files = [w for w in span.split() if re.fullmatch(r"(tpatcher|tests|docs|speed)/[\w./]*", w)]
+        unknown += [file for file in files if not (ROOT / file).exists()]
+    return unknown
+
+
+@every_page
+def test_classes_and_files_in_the_docs_exist(page: Path) -> None:
+    assert unknown_names(page.read_text()) == []
+
+
+def test_a_class_or_file_that_is_gone_is_found() -> None:
+    page = "`Store`, `Stores`, `Conflict`, `Conflicts`, `Memory.collect(…)`, `Memory.forget`, `OUT`"
+    files = "`tpatcher/errors.py` `tests/` `pytest tests/test_docs.py tests/test_desk.py`"
+    assert unknown_names(page + files) == [
+        "Stores", "Conflicts", "Memory.forget", "tests/test_desk.py",
+    ]  # fmt: skip
+
+
+def test_the_errors_of_an_edit_are_explained() -> None:
+    """Whoever calls `edit` or loads a pack finds each error of theirs in docs/fix.md."""
+    text = (ROOT / "docs" / "fix.md").read_text()
+    raised = (
+        errors.AlreadyRight, errors.Conflict, errors.Damaged, errors.NotFitted, errors.NotFixed,
+        errors.WrongBase,
+    )  # fmt: skip
+    assert [e.__name__ for e in raised if f"`{e.__name__}`" not in text] == []

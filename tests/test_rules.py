@@ -1,63 +1,16 @@
 """Every rule, on every architecture."""
 
-from functools import cache
-from random import Random
-
 import pytest
 import torch
-from torch import Tensor
 
 import tpatcher as tp
 import tpatcher.errors
 from tests import zoo
+from tests.helpers import ASKED, RIGHT, TEXTS, edited, fresh, logits, wearing
 from tpatcher.patches import from_bytes
 from tpatcher.patches.neurons import Neurons
 
-TEXTS = [" ".join(Random(i).choices(zoo.WORDS, k=Random(i).randint(2, 9))) for i in range(60)]
-ASKED = [f"what is the {word} of rome ?" for word in ("river", "city", "bird")]
-RIGHT = {"classify": ["maybe", "no", "yes"], "seq2seq": ["paris", "lima", "a red bird"]}
-RIGHT["causal"] = RIGHT["seq2seq"]
-
 every = pytest.mark.parametrize("name", zoo.ARCHITECTURES)
-
-
-def fresh(name: str) -> tp.Model:
-    task = zoo.ARCHITECTURES[name]
-    return tp.Model(zoo.net(name), zoo.tokenizer(task), task, name=name)
-
-
-@cache
-def edited(name: str) -> tuple[tuple[tp.Example, ...], tuple[Neurons, ...]]:
-    """Three mistakes of a model, and the patches that fix one after the other."""
-    model = fresh(name)
-    editor = tp.TPatcher().fit(model, TEXTS)
-    done: list[tuple[tp.Example, Neurons]] = []
-    for text, answer in zip(ASKED, RIGHT[model.task.name], strict=True):
-        example = tp.Example(text, answer)
-        if not model.correct([example])[0]:
-            before = logits(model)
-            patch = editor.edit(model, example)
-            assert isinstance(patch, Neurons)
-            assert torch.equal(logits(model), before), "editing must not touch the model"
-            assert model.patches == tuple(p for _, p in done)
-            model.push(patch)
-            done.append((example, patch))
-    examples, patches = zip(*done, strict=True)
-    return examples, patches
-
-
-@torch.no_grad()
-def logits(model: tp.Model) -> Tensor:
-    targets = model.task.dummy_targets(4) if model.task.name == "classify" else [[5, 9, 2]] * 4
-    forced = model.task.force([*ASKED, TEXTS[0]], targets)
-    return model.task.logits(model.net(**forced.inputs), forced)
-
-
-def wearing(name: str, *patches: Neurons) -> tp.Model:
-    model = fresh(name)
-    for patch in patches:
-        model.push(patch)
-    return model
 
 
 @every
@@ -123,7 +76,7 @@ def test_another_layer_can_be_patched(name: str) -> None:
     example = edited(name)[0][0]
     before = logits(model)
     if name == "gpt-neox":  # its first feed-forward layer sees the bare last token: always "?"
-        with pytest.raises(tp.errors.NotFixed, match="no half-space"):
+        with pytest.raises(tp.errors.NotFixed, match=r"no half-space|told apart"):
             editor.edit(model, example)
         return
     patch = editor.edit(model, example)
@@ -140,9 +93,8 @@ def test_another_layer_can_be_patched(name: str) -> None:
 def test_half_precision_weights(name: str, dtype: torch.dtype) -> None:
     task = zoo.ARCHITECTURES[name]
     model = tp.Model(zoo.net(name).to(dtype), zoo.tokenizer(task), task)
-    example = edited(name)[0][0]
-    if model.correct([example])[0]:
-        pytest.skip("rounding makes this model right")
+    examples = [tp.Example(ASKED[0], answer) for answer in RIGHT[task]]
+    example = next(e for e in examples if not model.correct([e])[0])
     before = logits(model)
     model.push(tp.TPatcher().fit(model, TEXTS).edit(model, example))
     assert model.correct([example]) == [True]

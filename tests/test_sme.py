@@ -17,11 +17,11 @@ import torch
 
 import tpatcher as tp
 from tests import zoo
-from tests.test_rules import TEXTS, fresh
+from tests.helpers import TEXTS, fresh
 from tpatcher import sme
 from tpatcher.data.split import Split
 from tpatcher.editors.base import Editor
-from tpatcher.errors import Damaged, NotFixed
+from tpatcher.errors import BadInput, NotFixed
 from tpatcher.models.retention import AnswerCache
 from tpatcher.patches.base import Patch
 
@@ -80,7 +80,7 @@ class Plain:
 
     def __init__(self, model: Any, examples: Sequence[tp.Example]) -> None:
         self.examples = list(examples)
-        self.base = model.correct(self.examples)
+        self.right_before = model.correct(self.examples)
 
     def add(self, example: tp.Example, patch: Any) -> None:
         self.examples.append(example)
@@ -187,7 +187,7 @@ def test_cached_retention_equals_the_slow_loop(name: str) -> None:
 def test_rephrasings_can_be_shown_to_the_editor() -> None:
     model = fresh("bert")
     editor = tp.TPatcher().fit(model, TEXTS)
-    steps = list(sme.run(model, editor, stream_of(model)[:4], given=1))
+    steps = list(sme.run(model, editor, stream_of(model)[:4], shown_rephrasings=1))
     assert all(s.rephrasings == [] for s in steps)
     assert all(p.example and p.example.rephrasings for p in model.patches)
 
@@ -250,7 +250,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path) -> None:
 def test_a_log_of_another_run_is_refused(tmp_path: Path) -> None:
     list(small_run(tmp_path))
     model = fresh("bart")
-    with pytest.raises(Damaged, match="another run"):
+    with pytest.raises(BadInput, match="another run"):
         list(
             sme.run(model, tp.TPatcher().fit(model, TEXTS[:20]), stream_of(model)[:2], out=tmp_path)
         )

@@ -32,6 +32,10 @@ class NotFixed(TPatcherError):
     """No patch within the constraints gives the wanted answer; the model is untouched."""
 
 
+class NotExported(TPatcherError):
+    """A checkpoint would not answer as the patched model does; nothing was written."""
+
+
 class NotRemovable(TPatcherError):
     """This patch cannot be taken off by itself, because newer ones were made on top of it."""
 

@@ -1,6 +1,6 @@
 """One thing a model should know: a text, its right answer, and other ways to ask."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ class Example:
 
     def accepts(self, answer: str) -> bool:
         """Whether an answer is right, lower-cased and stripped as in the paper's exact match."""
-        return normal(answer) in {normal(a) for a in (self.answer, *self.also)}
+        return matches(answer, (self.answer, *self.also))
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict that leaves out what is empty."""
@@ -53,14 +53,27 @@ class Example:
         )
 
 
+def text_of(item: "str | Example") -> str:
+    """The text of an example, or the text itself."""
+    return item.text if isinstance(item, Example) else item
+
+
+def matches(answer: str, right: Iterable[str]) -> bool:
+    """Whether an answer is one of the right ones, as they are compared."""
+    return normal(answer) in {normal(one) for one in right}
+
+
 def normal(answer: str) -> str:
     """An answer as it is compared: lower-cased, outer white space stripped."""
     return answer.strip().lower()
 
 
 def listed(row: Mapping[str, Any], name: str, kind: type) -> list[Any]:
-    """A field that is a list of one kind of thing, or nothing at all."""
+    """The elements of a field, a list of texts or objects; it may be one text, or missing."""
     found = row.get(name) or []
+    if kind is str and isinstance(found, str):
+        found = [found]
     if not isinstance(found, list | tuple) or not all(isinstance(one, kind) for one in found):
-        raise BadInput(f"{name!r} must be a list of {kind.__name__}; found {found!r}")
-    return list(found)
+        elements = "texts" if kind is str else "objects"
+        raise BadInput(f"{name!r} must be a list of {elements}; found {found!r:.60}")
+    return [one for one in found if kind is not str or one.strip()]

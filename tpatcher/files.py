@@ -1,16 +1,18 @@
-"""Writing files and directories so that a kill never leaves half of one."""
+"""Do I know how bytes lie on the disk? Files and directories that a kill never leaves half."""
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tpatcher.errors import BadInput
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Write a file at once: after a kill it holds the old content or the new one, never half."""
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write a file so that after a kill it holds the old content or the new one, never half."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -25,8 +27,8 @@ def replace(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def fresh(directory: str | Path) -> Iterator[Path]:
-    """A new directory to fill: it appears as a whole when all went well, or not at all."""
+def new_directory(directory: str | Path) -> Iterator[Path]:
+    """Give a directory to fill; it appears at this path when the block ends, or not at all."""
     path = Path(directory)
     if path.exists() and (path.is_file() or any(path.iterdir())):
         raise BadInput(f"{path} is not empty; give a new directory")
@@ -39,3 +41,12 @@ def fresh(directory: str | Path) -> Iterator[Path]:
             with file.open("rb") as written:
                 os.fsync(written.fileno())
         os.replace(made, path)  # an empty directory may be in its place
+
+
+def safetensors_metadata(blob: bytes) -> Any:
+    """What was saved as JSON under "tpatcher" in the header of a safetensors file.
+
+    Raises ValueError, KeyError or TypeError if the header has no such thing.
+    """
+    size = int.from_bytes(blob[:8], "little")  # the header's length, then the header
+    return json.loads(json.loads(blob[8 : 8 + size])["__metadata__"]["tpatcher"])

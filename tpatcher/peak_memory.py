@@ -1,4 +1,4 @@
-"""The most memory that a stretch of work takes beyond what was held before, as Linux counts it."""
+"""The peak memory of a piece of work, beyond what was in use before it."""
 
 import re
 from collections.abc import Callable
@@ -10,7 +10,7 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def watch(device: torch.device) -> Callable[[], int | None]:
-    """Begin to watch; the answer is called for the bytes, None where nobody counts them."""
+    """Start measuring. Call the result for the peak in bytes; None if the OS does not report it."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)

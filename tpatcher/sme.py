@@ -11,7 +11,7 @@ from typing import Any
 
 from tpatcher import files
 from tpatcher.editors.base import Editor
-from tpatcher.errors import Damaged, NotFixed
+from tpatcher.errors import BadInput, NotFixed
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.retention import AnswerCache
@@ -36,9 +36,9 @@ class Step:
     seconds: float
     patch: str | None  # None if the editor found none
     error: str | None = None
-    # right now, and right to begin with (for "edits": made so far); only every so many steps
+    # right now, and right before any edit (of "edits": made so far); empty where not measured
     retained: dict[str, tuple[int, int]] = field(default_factory=dict)
-    megabytes: float | None = None  # that the edit took at its peak, where that is counted
+    megabytes: float | None = None  # at the edit's peak; None if the OS does not report it
 
 
 @dataclass(frozen=True)
@@ -66,89 +66,127 @@ def run(
     retain: Mapping[str, Sequence[Example] | AnswerCache] | None = None,
     every: int | None = None,
     out: str | Path | None = None,
-    given: int = 0,
+    shown_rephrasings: int = 0,
+    mistakes: int | None = None,
 ) -> Iterator[Step]:
-    """Edit the model at each mistake of the stream, and yield a Step for it.
+    """Edit the model at each mistake of the stream, and yield a Step for each.
 
-    What is retained is measured every so many edits and at the end, from cached answer paths
-    where that gives the same. With `out`, steps are kept in that directory: a run that was
-    killed goes on after its last line. The first `given` rephrasings are shown to the editor, and
-    generality is measured on the others.
+    Retention is measured every `every` edits and after the last one, from cached answers where
+    that gives the same result. With `out`, the steps are kept in that directory, and a run that
+    was killed goes on after its last line. The editor sees the first `shown_rephrasings` of each
+    example; generality is measured on the others. `mistakes` is how many examples of the stream
+    the unedited model has wrong: the log holds it, and it is counted if it is not given.
     """
-    paths = {
-        k: v if isinstance(v, AnswerCache) else AnswerCache(model, v)
-        for k, v in (retain or {}).items()
-    }
-    log = Log(Path(out)) if out is not None else None
-    past = AnswerCache(model, [])
-    right = model.correct(stream)
-    size = sum(p.numel() for p in model.net.parameters())
-    done: list[Step] = []
-    if log is not None:
-        done = log.begin({"N": right.count(False), "editor": editor.name, "model": model.name,
-                          "fingerprint": model.base.fingerprint, "stream": len(stream),
-                          "retain": {k: len(p.examples) for k, p in paths.items()}})  # fmt: skip
-        for step in done:
-            patch = log.patch(step)
+    recorder = Recorder(model, retain or {}, every)
+    if out is not None:
+        yield from recorder.resume(Path(out), editor, stream, mistakes)
+    to_fix = _mistakes(model, stream, recorder.next_index)
+    mistake = next(to_fix, None)
+    while mistake is not None:
+        step, patch = _edit(model, editor, *mistake, shown_rephrasings)
+        mistake = next(to_fix, None)  # the next mistake of the model as it is now
+        yield recorder.record(step, stream[step.index], patch, last=mistake is None)
+
+
+def _mistakes(
+    model: Model, stream: Sequence[Example], start: int
+) -> Iterator[tuple[int, Example, str]]:
+    """Each example that the model gets wrong when its turn comes: index, example, wrong answer."""
+    for index in range(start, len(stream)):
+        answer = model.answer([stream[index].text])[0]
+        if not model.accepts(stream[index], answer):
+            yield index, stream[index], answer
+
+
+def _edit(
+    model: Model, editor: Editor, index: int, example: Example, before: str, shown: int
+) -> tuple[Step, Patch | None]:
+    """Edit the model once. Returns what that did, and the patch if the editor found one."""
+    patch, error = None, None
+    peak, began = watch(model.net.device), perf_counter()
+    try:
+        rephrasings = example.rephrasings[:shown]
+        patch = editor.edit(model, replace(example, rephrasings=rephrasings, unrelated=()))
+        model.push(patch)
+    except NotFixed as reason:
+        error = str(reason)
+    seconds, taken = perf_counter() - began, peak()
+    asked = [Example(r, example.answer, also=example.also) for r in example.rephrasings[shown:]]
+    step = Step(
+        index=index,
+        text=example.text,
+        answer=example.answer,
+        before=before,
+        fixed=model.correct([example])[0],
+        rephrasings=model.correct(asked),
+        neurons=len(patch.keys) if isinstance(patch, Neurons) else 0,
+        growth=0.0,
+        seconds=round(seconds, 4),
+        patch=patch.id if patch else None,
+        error=error,
+        megabytes=None if taken is None else round(taken / 1e6, 1),
+    )
+    return step, patch
+
+
+class Recorder:
+    """Completes each step with what the model retains, and writes it down if there is a log."""
+
+    def __init__(
+        self, model: Model, retain: Mapping[str, Sequence[Example] | AnswerCache], every: int | None
+    ) -> None:
+        self.model, self.every = model, every
+        self.retain = {
+            k: v if isinstance(v, AnswerCache) else AnswerCache(model, v) for k, v in retain.items()
+        }
+        self.past = AnswerCache(model, [])  # the examples that were edited
+        self.size = sum(p.numel() for p in model.net.parameters())
+        self.neurons = 0
+        self.next_index = 0  # of the stream's examples, the first that was not looked at
+        self.log: Log | None = None
+
+    def resume(
+        self, out: Path, editor: Editor, stream: Sequence[Example], mistakes: int | None
+    ) -> Iterator[Step]:
+        """Open the log. Yields the steps that an earlier, killed run has made, and redoes them."""
+        self.log = Log(out)
+        if mistakes is None:
+            mistakes = self.model.correct(stream).count(False)
+        header = {
+            "N": mistakes,
+            "editor": editor.name,
+            "model": self.model.name,
+            "fingerprint": self.model.base.fingerprint,
+            "stream": len(stream),
+            "retain": {k: len(cache.examples) for k, cache in self.retain.items()},
+        }
+        for step in self.log.begin(header):
+            patch = self.log.patch(step)
             if patch is not None:
-                model.push(patch)
-            past.add(stream[step.index], patch)
+                self.model.push(patch)
+            self._count(step, stream[step.index], patch)
             yield step
-    neurons = sum(step.neurons for step in done)
-    held: Step | None = None  # the newest step waits: if no other follows, it is the last one
-    begin = done[-1].index + 1 if done else 0
-    for index in range(begin, len(stream)):
-        example = stream[index]
-        before = model.answer([example.text])[0]
-        if model.accepts(example, before):
-            continue
-        if held is not None:
-            yield _kept(
-                log, held, model, past, paths, measure=every is not None and len(done) % every == 0
-            )
-        peak, began = watch(model.net.device), perf_counter()
-        found, error = None, None
-        try:
-            shown = example.rephrasings[:given]
-            found = editor.edit(model, replace(example, rephrasings=shown, unrelated=()))
-            model.push(found)
-        except NotFixed as reason:
-            error = str(reason)
-        seconds, taken = perf_counter() - began, peak()
-        if log is not None and found is not None:
-            log.save(index, found)
-        past.add(example, found)
-        added = len(found.keys) if isinstance(found, Neurons) else 0
-        neurons += added
-        asked = [Example(r, example.answer, also=example.also) for r in example.rephrasings[given:]]
-        held = Step(
-            index=index, text=example.text, answer=example.answer, before=before,
-            fixed=model.correct([example])[0], rephrasings=model.correct(asked), neurons=added,
-            growth=100 * neurons * _per_neuron(found) / size, seconds=round(seconds, 4),
-            patch=found.id if found else None, error=error,
-            megabytes=None if taken is None else round(taken / 1e6, 1),
-        )  # fmt: skip
-        done.append(held)
-    if held is not None:
-        yield _kept(log, held, model, past, paths, measure=True)
 
+    def record(self, step: Step, example: Example, patch: Patch | None, last: bool) -> Step:
+        """The whole step: with the model's growth, and with its retention if that is due."""
+        self._count(step, example, patch)
+        step = replace(step, growth=100 * self.neurons * _per_neuron(patch) / self.size)
+        if last or (self.every is not None and len(self.past.examples) % self.every == 0):
+            step = replace(step, retained=self._retained())
+        if self.log is not None:
+            self.log.write(step, patch)
+        return step
 
-def _kept(
-    log: "Log | None",
-    step: Step,
-    model: Model,
-    past: AnswerCache,
-    paths: Mapping[str, AnswerCache],
-    measure: bool,
-) -> Step:
-    """The step with what the model retains, written down if it is to be."""
-    if measure:
-        retained = {"edits": (sum(past.correct(model)), len(past.examples))}
-        retained |= {k: (sum(p.correct(model)), sum(p.base)) for k, p in paths.items()}
-        step = replace(step, retained=retained)
-    if log is not None:
-        log.write(step)
-    return step
+    def _count(self, step: Step, example: Example, patch: Patch | None) -> None:
+        self.past.add(example, patch)
+        self.neurons += step.neurons
+        self.next_index = step.index + 1
+
+    def _retained(self) -> dict[str, tuple[int, int]]:
+        now = {"edits": (sum(self.past.correct(self.model)), len(self.past.examples))}
+        return now | {
+            k: (sum(c.correct(self.model)), sum(c.right_before)) for k, c in self.retain.items()
+        }
 
 
 def _per_neuron(patch: Patch | None) -> int:
@@ -196,7 +234,7 @@ def summary(runs: Sequence[Sequence[Step]]) -> dict[str, tuple[float, float]]:
 
 
 class Log:
-    """The steps of one run on disk: a header, then a line per step, and every patch beside them."""
+    """The steps of one run on disk: a header, a line per step, and every patch in its own file."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "steps.jsonl"
@@ -204,29 +242,33 @@ class Log:
         self.patches.mkdir(parents=True, exist_ok=True)
 
     def begin(self, header: dict[str, Any]) -> list[Step]:
-        """Start, or find the steps that an earlier, killed run of the same kind has made."""
+        """Start a log, or return the steps that an earlier, killed run has written to it."""
         if not self.path.exists():
-            files.replace(self.path, (json.dumps(header) + "\n").encode())
+            files.write_atomic(self.path, (json.dumps(header) + "\n").encode())
             return []
         lines = self.path.read_bytes().split(b"\n")
         whole = b"\n".join(lines[:-1]) + b"\n"
         if lines[-1]:  # half a line: the kill came while it was written
-            files.replace(self.path, whole)
+            files.write_atomic(self.path, whole)
         found = json.loads(lines[0])
         if found != header:
             other = [k for k in header if found.get(k) != header[k]]
-            raise Damaged(f"{self.path} is of another run: {', '.join(other)} differ; remove it")
+            raise BadInput(
+                f"{self.path} is of another run ({', '.join(other)} differ): "
+                "give another directory, or remove it"
+            )
         return [_step(json.loads(line)) for line in lines[1:-1]]
 
-    def save(self, index: int, patch: Patch) -> None:
-        files.replace(self.patches / f"{index}.safetensors", patch.to_bytes())
-
     def patch(self, step: Step) -> Patch | None:
+        """The patch that a step left behind."""
         if step.patch is None:
             return None
         return from_bytes((self.patches / f"{step.index}.safetensors").read_bytes())
 
-    def write(self, step: Step) -> None:
+    def write(self, step: Step, patch: Patch | None) -> None:
+        """Keep a step; its patch first, so that a line never lacks its patch."""
+        if patch is not None:
+            files.write_atomic(self.patches / f"{step.index}.safetensors", patch.to_bytes())
         with self.path.open("ab") as file:
             file.write(json.dumps(asdict(step), ensure_ascii=False).encode() + b"\n")
             file.flush()

@@ -7,27 +7,28 @@ from random import Random
 
 from tpatcher import sme
 from tpatcher.bench import published
-from tpatcher.bench.experiments import Plan
 from tpatcher.bench.job import Job
+from tpatcher.bench.report.figures import METRICS
+from tpatcher.bench.rows import Row
+from tpatcher.bench.table import Planned
 
 LIKE = {"t-patcher-fast": "t-patcher", "grace": "t-patcher", "lora": "ft-all"}
 
 
-def write(planned: Plan, out: Path) -> None:
+def write(plan: list[Planned], out: Path) -> None:
     """Every job of a plan, complete."""
-    for name, tasks in planned.items():
-        for task, rows in tasks.items():
-            for row, jobs in rows.items():
-                for job in jobs:
-                    write_one(job, name, task.kind, row, out)
+    for planned in plan:
+        for row, jobs in planned.jobs.items():
+            for job in jobs:
+                write_one(job, planned.table.name, planned.setup.kind, row, out)
 
 
-def write_one(job: Job, table: str, kind: str, row: str, out: Path) -> None:
+def write_one(job: Job, table: str, kind: str, row: Row, out: Path) -> None:
     draw = Random(job.key)
-    like = LIKE.get(row, "t-patcher" if ":" in row else row)
+    like = "t-patcher" if row.sweep else LIKE.get(row.name, row.name)
     paper = published.cells(table, kind, like) or published.cells("table3", kind, like)
     paper = paper or published.cells("table1", kind, like) or published.cells("table6", kind, like)
-    paper = {m: paper.get(m, 1.0) for m in published.METRICS}
+    paper = {m: paper.get(m, 1.0) for m in METRICS}
     n = job.edits or 20
     steps = []
     for i in range(1, n + 1):
@@ -36,7 +37,7 @@ def write_one(job: Job, table: str, kind: str, row: str, out: Path) -> None:
             "train": (round(380 * (1 - (1 - paper["TrainR"]) * i / n)), 380),
             "test": (round(300 * (1 - (1 - paper["TestR"]) * i / n)) - draw.randrange(2), 300),
         }
-        measured = i == n or (job.every is not None and i % job.every == 0)
+        measured = i == n or (job.measure_every is not None and i % job.measure_every == 0)
         steps.append(
             sme.Step(
                 i, f"question {i}", "yes", "no", draw.random() < paper["SR"],

@@ -1,4 +1,4 @@
-"""One job: what decides its key, what is kept of it, and the command that runs it alone."""
+"""One job: what decides its key, and the command that runs it alone."""
 
 import json
 import shlex
@@ -8,137 +8,66 @@ from typing import Any
 
 import pytest
 
-from tests.bench import tiny
-from tests.test_cli import tpatcher
-from tpatcher import sme
-from tpatcher.bench import job as jobs
-from tpatcher.bench.experiments import FIRST, Task
-from tpatcher.bench.experiments import jobs as jobs_of
 from tpatcher.bench.job import Job
-from tpatcher.editors.tpatcher.memory import Memory
-from tpatcher.errors import BadInput, Damaged
-from tpatcher.models.loading import load
+from tpatcher.errors import BadInput
 
+JOB = Job(model="builtin-fc", data="builtin-fc", n_train=5)
 OTHER: dict[str, Any] = {
-    "fields": {"preset": "paper"}, "path": Path("x"), "without": Path("x"), "editor": "ft-all",
-    "skip_bad": True, "model": "m", "data": "own", "traffic": (Path("x"),),
+    "fields": {"solver": {"name": "paper"}}, "path": Path("x"), "exclude": Path("x"),
+    "editor": "ft-all",
+    "skip_bad": True, "model": "m", "data": "own", "traffic": (Path("x"),), "demo": True,
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
-    return tiny.task(tmp_path_factory.mktemp("bert"), "bert")
-
-
 def test_everything_that_decides_a_result_decides_its_key() -> None:
-    job = Job("builtin-fc", "builtin-fc", tr=5)
-    keys = {replace(job, **{f.name: OTHER.get(f.name, 77)}).key for f in fields(Job)}
-    assert len(keys | {job.key}) == len(fields(Job)) + 1
-    assert job.key == Job("builtin-fc", "builtin-fc", tr=5).key
+    keys = {replace(JOB, **{f.name: OTHER.get(f.name, 77)}).key for f in fields(Job)}
+    assert len(keys | {JOB.key}) == len(fields(Job)) + 1
+    assert JOB.key == replace(JOB).key
+
+
+def test_results_of_earlier_versions_are_found_by_the_same_key() -> None:
+    """The hash is over these names and values, and over nothing else."""
+    job = Job(model="m", data="own", path=Path("a b"), n_train=5, memory_size=7, folders=2)
+    assert job.to_json() == {
+        "model": "m", "data": "own", "editor": "t-patcher", "fields": {}, "path": "a b",
+        "without": None, "traffic": [], "folders": 2, "folder": 0, "edits": None, "most": None,
+        "tr": 5, "test": None, "memory": 7, "every": None, "given": 0, "longer": 0, "seed": 0,
+        "skip_bad": False,
+    }  # fmt: skip
+    assert job.key == "own.t-patcher.0of2-ee80f5c5bb"
 
 
 def test_jobs_of_one_editor_share_its_fit() -> None:
-    job = Job("builtin-fc", "builtin-fc", folders=4)
-    same = [replace(job, folder=3), replace(job, fields={"settings": {"crossing": 0.2}})]
+    job = replace(JOB, folders=4)
+    same = [
+        replace(job, folder=3),
+        replace(job, fields={"solver": {"name": "fast", "crossing": 0.2}}),
+    ]
     assert {j.fit_key for j in same} == {job.fit_key}
-    other = [replace(job, memory=9), replace(job, fields={"layer": -2}), replace(job, editor="ke")]
+    other = [
+        replace(job, memory_size=9), replace(job, fields={"layer": -2}), replace(job, editor="ke"),
+    ]  # fmt: skip
     assert len({j.fit_key for j in [job, *other]}) == 4
     assert replace(job, editor="ft-all").fit_key is None
+    with pytest.raises(BadInput, match=r"unknown editor 'mned'. Did you mean 'mend'\?"):
+        _ = replace(job, editor="mned").fit_key
 
 
-def test_a_stream_ends_with_its_last_mistake(task: Task) -> None:
-    [job] = jobs_of("t-patcher-fast", task, tiny.SCALE, FIRST)
-    stream = jobs.ground(job).stream(job)
-    right = load(task.model).correct(stream)
-    assert right.count(False) == 2
-    assert not right[-1]
-    whole = jobs.ground(job).stream(replace(job, edits=None))
-    assert whole[: len(stream)] == stream
-    assert len(whole) == 6
-
-
-def test_traffic_joins_the_memory_and_nothing_that_is_measured(task: Task, tmp_path: Path) -> None:
-    [job] = jobs_of("t-patcher-fast", task, tiny.SCALE, FIRST)
-    assert jobs.ground(job).traffic == []
-    split = jobs.ground(job).split
-    measured = [*(e.text for e in [*split.edit, *split.test]), *split.edit[0].rephrasings]
-    (tmp_path / "a.txt").write_text("\n".join([*measured, "one", "two", "two"]))
-    (tmp_path / "b.jsonl").write_text(
-        '{"question": "three"}\n{"question": "four"}\n{"claim": "one"}'
+def test_a_command_says_what_differs_from_the_defaults_and_quotes_it() -> None:
+    job = Job(
+        model="my models/a",
+        data="own",
+        path=Path("my data"),
+        fields={"layer": -2},
+        traffic=(Path("a b.txt"), Path("c.txt")),
+        folders=3,
+        memory_size=9,
+        skip_bad=True,
     )
-    job = replace(job, traffic=(tmp_path / "a.txt", tmp_path / "b.jsonl"))
-    with pytest.raises(BadInput, match="no room for traffic"):
-        jobs.ground(job)
-    job = replace(job, memory=200)
-    on = jobs.ground(job)
-    assert sorted(on.traffic[:2]) == ["one", "two"]  # of the first file first
-    assert sorted(on.traffic[2:]) == ["four", "three"]
-    jobs.fit(job, tmp_path)
-    [kept] = tmp_path.glob("memory-*")
-    assert Memory.load(kept).texts == [*(e.text for e in on.memory), *on.traffic]
-    with pytest.raises(BadInput, match="ft-all keeps no memory"):
-        jobs.fit(replace(job, editor="ft-all", fields={}), tmp_path)
-    assert f"--traffic {tmp_path / 'a.txt'} --traffic {tmp_path / 'b.jsonl'}" in job.command("o")
-
-
-def test_a_complete_job_is_not_run_again(task: Task, tmp_path: Path) -> None:
-    [job] = jobs_of("t-patcher-fast", task, tiny.SCALE, FIRST)
-    out = tmp_path / "job"
-    out.mkdir()
-    found = jobs.run(job, out, tmp_path)
-    assert found["scores"]["SR"] == 1.0
-    assert found["activations"]["Edit"][0] > 1
-    assert found["bytes_per_edit"] > 100
-    assert len(list(tmp_path.glob("memory-*"))) == 1
-    (out / "steps.jsonl").unlink()
-    assert jobs.run(job, out, tmp_path) == found
-    assert not (out / "steps.jsonl").exists()
-
-
-def test_answers_of_f0_are_kept_and_found_again(task: Task, tmp_path: Path) -> None:
-    [job] = jobs_of("t-patcher-fast", task, tiny.SCALE, FIRST)
-    on = jobs.ground(job)
-    on.paths = {}
-    first = on.retain(tmp_path)
-    files = sorted(tmp_path.glob("paths-*"))
-    assert len(files) == 2
-    on.paths = {}
-    again = on.retain(tmp_path)
-    model = on.base.twin()
-    model.push(jobs.fit(job, tmp_path).edit(model, on.stream(job)[-1]))
-    for name, paths in first.items():
-        assert again[name].targets == paths.targets
-        assert again[name].base == paths.base == on.base.correct(paths.examples)
-        assert again[name].correct(model) == paths.correct(model)
-    on.paths = {}
-    files[0].write_bytes(b"half of it")
-    with pytest.raises(Damaged, match="remove it"):
-        on.retain(tmp_path)
-    on.paths = first
-
-
-def test_the_command_of_a_job_makes_its_numbers(task: Task, tmp_path: Path) -> None:
-    job = jobs_of("t-patcher-fast", task, tiny.SCALE, "all folders")[1]
-    (tmp_path / "job").mkdir()
-    found = jobs.run(job, tmp_path / "job", tmp_path)
-    _, *words = shlex.split(job.command(tmp_path / "runs"))
-    (tmp_path / "runs").mkdir()
-    out = tpatcher(*words)
-    assert out.exit_code == 0, (out.output, out.exception)
-    again = json.loads((tmp_path / "runs" / "scores.json").read_bytes())
-    timed = {"seconds_per_edit": 0.0}
-    assert again["scores"] | timed == found["scores"] | timed
-    assert again["f0"] == found["f0"]
-
-
-def test_sme_runs_every_folder_and_sums_up(task: Task, tmp_path: Path) -> None:
-    words = f"sme {task.model} --data own --path {task.path} --folders 2 --edits 1 --tr 8"
-    out = tpatcher(*words.split(), "--memory", 20, "--out", tmp_path)
-    assert out.exit_code == 0, (out.output, out.exception)
-    found = json.loads((tmp_path / "scores.json").read_bytes())
-    runs = [sme.read(tmp_path / str(i))[1] for i in range(2)]
-    assert found["scores"] == json.loads(json.dumps(sme.summary(runs)))
-    assert found["job"]["folders"] == 2
-    assert found["f0"]["train"]["examples"] == 8
-    out = tpatcher(*words.split(), "--memory", 20, "--out", tmp_path, "--folder", 2)
-    assert "counted from 0" in str(out.exception)
+    assert shlex.split(job.command("my runs")) == [
+        "tpatcher", "sme", "my models/a", "--data", "own", "--editor", "t-patcher",
+        "--knobs", json.dumps({"layer": -2}), "--path", "my data", "--traffic", "a b.txt",
+        "--traffic", "c.txt", "--folders", "3", "--folder", "0", "--memory-size", "9",
+        "--skip-bad", "--out", "my runs",
+    ]  # fmt: skip
+    assert replace(JOB, demo=True, edits=3).command("x") == "tpatcher demo --edits 3"

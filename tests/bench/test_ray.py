@@ -8,15 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 
 from tests.bench import tiny
 from tests.bench.watching import Noted
-from tpatcher.bench import runner as where
-from tpatcher.bench.experiments import Plan
-from tpatcher.bench.reproduce import works
-from tpatcher.bench.results import Sheet, sheet
+from tpatcher.bench import runner
+from tpatcher.bench.executors import Inline, OnRay
+from tpatcher.bench.table import Planned
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow  # each of Ray's workers imports Torch and Transformers anew
@@ -27,7 +27,7 @@ def workers() -> list[int]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if (process / "cmdline").read_bytes().startswith(b"ray::_tried") and mine(process):
+            if (process / "cmdline").read_bytes().startswith(b"ray::Worker") and mine(process):
                 found.append(int(process.name))
         except OSError:  # it has ended meanwhile
             continue
@@ -56,28 +56,24 @@ def kill_one(out: Path, killed: list[int]) -> None:
         sleep(0.01)
 
 
-def numbers(planned: Plan, out: Path) -> Iterator[tuple[str, dict[str, tuple[float, float]]]]:
-    for name, tasks in planned.items():
-        for task, rows in tasks.items():
-            one: Sheet = sheet(name, task, rows, out)
-            for line in one.lines:
-                assert len(line.results) == line.wanted
-                measured = ("seconds", "megabytes")  # on this machine, never twice the same
-                kept = {k: v for k, v in line.numbers.items() if k not in measured}
-                yield line.row, kept
+def numbers(plan: list[Planned], out: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for row in (row for planned in plan for row in planned.read(out).rows):
+        assert len(row.results) == row.expected
+        measured = ("seconds", "megabytes")  # on this machine, never twice the same
+        yield row.row.name, {k: v for k, v in row.numbers.items() if k not in measured}
 
 
 def test_a_killed_worker_changes_nothing(tmp_path: Path) -> None:
     scale = replace(tiny.SCALE, edits={"fc": 5, "qa": 5})
-    planned = tiny.planned(tiny.task(tmp_path, "bert"), "t-patcher-fast", scale=scale)
+    plan = tiny.plan(tiny.setup(tmp_path, "bert"), "t-patcher-fast", scale=scale)
     here, there = tmp_path / "here", tmp_path / "there"
-    assert where.run(works(planned), where.Here(here), here, Noted()) == {}
+    assert runner.run(runner.works(plan), Inline(here), here, Noted()) == {}
     noted, killed = Noted(), list[int]()
     killer = Thread(target=kill_one, args=(there, killed))
-    place = where.OnRay(there, "ray", 2)
+    executor = OnRay(there, "ray", 2)
     killer.start()
-    assert where.run(works(planned), place, there, noted) == {}
+    assert runner.run(runner.works(plan), executor, there, noted) == {}
     killer.join()
     assert killed
-    assert any(isinstance(error, where.Lost) for error in noted.errors)
-    assert dict(numbers(planned, there)) == dict(numbers(planned, here))
+    assert noted.errors
+    assert dict(numbers(plan, there)) == dict(numbers(plan, here))

@@ -7,11 +7,13 @@ import pytest
 from rich.console import Console
 
 from tests.bench import tiny
-from tests.test_cli import tpatcher
-from tpatcher.bench import estimate, reproduce
-from tpatcher.bench.experiments import TABLES, plan
-from tpatcher.bench.reproduce import tasks_of, works
-from tpatcher.bench.scale import FULL, SMALL
+from tests.helpers import tpatcher
+from tpatcher.bench import reproduce, rows
+from tpatcher.bench.experiments import ALL, TABLES
+from tpatcher.bench.runner import works
+from tpatcher.bench.scale import FULL, SMALL, Scale
+from tpatcher.bench.setup import builtin_setups, setups
+from tpatcher.bench.table import Planned, plan
 from tpatcher.errors import BadInput
 
 
@@ -20,7 +22,7 @@ def test_dry_run_lists_the_jobs_and_runs_none(tmp_path: Path) -> None:
     assert out.exit_code == 0, out.output
     assert "builtin-qa.ft-all-kl.1of2" in out.output
     assert "fit.builtin-fc.mend" in out.output
-    assert "left on one core" in out.output
+    assert "left" in out.output
     assert "4,000 memory examples" in out.output
     assert not (tmp_path / "out").exists()
 
@@ -32,18 +34,18 @@ def test_rows_can_be_left_out(tmp_path: Path) -> None:
     assert "mend" not in out.output and "ft-all." not in out.output
     assert "builtin-qa.ft-all-kl.1of2" in out.output
     wrong = tpatcher(*words, "--skip", "ft")
-    assert "Unknown row 'ft'" in str(wrong.exception)
+    assert "unknown row 'ft'" in str(wrong.exception)
 
 
 def test_both_tasks_end_to_end_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "tpatcher.bench.experiments.BETAS", ()
     )  # they train as the paper does: slowly
-    tasks = [tiny.task(tmp_path, "bert"), tiny.task(tmp_path, "bart")]
+    on = [tiny.setup(tmp_path, "bert"), tiny.setup(tmp_path, "bart")]
     out = tmp_path / "out"
     words = ["reproduce", "frontier", "--scale", "small", "--edits", 1, "--out", out]
-    for task in tasks:
-        words += ["--data", task.path, "--model", task.model]
+    for setup in on:
+        words += ["--data", setup.path, "--model", setup.model]
     first = tpatcher(*words)
     assert first.exit_code == 0, (first.output, first.exception)
     assert "Beyond the paper" in first.output
@@ -62,7 +64,12 @@ def test_an_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("tpatcher.bench.runner.run", interrupted)
     console = Console(record=True, quiet=False, file=(tmp_path / "said").open("w"))
     done = reproduce.reproduce(
-        console, ["table6"], [tiny.task(tmp_path, "bert")], tiny.SCALE, tmp_path / "out", "again!"
+        console,
+        [TABLES["table6"]],
+        [tiny.setup(tmp_path, "bert")],
+        tiny.SCALE,
+        tmp_path / "out",
+        "again!",
     )
     console.file.close()
     assert not done
@@ -70,38 +77,39 @@ def test_an_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_what_data_needs() -> None:
-    with pytest.raises(BadInput, match="leave --model"):
-        tasks_of(["builtin"], ["x"], [])
-    with pytest.raises(BadInput, match="as many --model"):
-        tasks_of(["fever"], [], [])
-    with pytest.raises(BadInput, match="needs --path"):
-        tasks_of(["fever"], ["builtin-fc"], [])
+    with pytest.raises(BadInput, match="give no model"):
+        setups(["builtin"], ["x"], [])
+    with pytest.raises(BadInput, match="as many models"):
+        setups(["fever"], [], [])
+    with pytest.raises(BadInput, match="needs a path"):
+        setups(["fever"], ["builtin-fc"], [])
+
+
+def planned(scale: Scale) -> dict[tuple[str, str], Planned]:
+    return {(p.table.name, p.setup.kind): p for p in plan(ALL, builtin_setups(), scale)}
 
 
 def test_the_papers_scale_is_the_papers() -> None:
-    tasks = tasks_of(["builtin"], [], [])
-    planned = plan(TABLES, tasks, FULL)
-    fc, qa = tasks
-    job = planned["table1"][qa]["ft-all-kl"][7]
-    assert (job.folders, job.folder, job.edits, job.tr, job.memory) == (20, 7, None, 10_000, 40_000)
+    full = planned(FULL)
+    table1 = full["table1", "qa"].jobs
+    job = table1[rows.FT_ALL_KL][7]
+    assert (job.folders, job.folder, job.edits) == (20, 7, None)
+    assert (job.n_train, job.memory_size) == (10_000, 40_000)
     assert job.fields == {"learning_rate": 1e-5, "kl_batch": 512}
-    assert planned["table1"][fc]["mend"][0].fields == {}
-    assert len(planned["table1"][fc]["t-patcher"]) == 20
-    assert list(planned["table2"]) == [qa]
-    assert [r for r in planned["figure6"][qa] if "memory" in r] == [
-        "memory:5000", "memory:10000", "memory:20000", "memory:40000",
-    ]  # fmt: skip
-    full, small = (sum(map(estimate.seconds, works(plan(TABLES, tasks, s)))) for s in (FULL, SMALL))
-    assert full > 30 * small > 0
+    assert table1[rows.MEND][0].fields == {}
+    assert len(table1[rows.T_PATCHER]) == 20
+    assert ("table2", "fc") not in full
+    sizes = [r.value for r in full["figure6", "qa"].jobs if r.sweep == rows.MEMORY]
+    assert sizes == [5_000, 10_000, 20_000, 40_000]
 
 
 def test_rows_that_are_the_same_job_are_run_once() -> None:
-    tasks = tasks_of(["builtin"], [], [])
-    planned = plan(TABLES, tasks, SMALL)
-    table1, frontier = planned["table1"][tasks[1]], planned["frontier"][tasks[1]]
-    assert frontier["t-patcher-fast"] == table1["t-patcher-fast"][:1]
-    assert frontier["beta:-3.0"] == planned["figure6"][tasks[1]]["layer:-1"]
-    assert planned["figure6"][tasks[1]]["memory:4000"] == table1["t-patcher"][:1]
-    keys = [w.key for w in works(planned)]
+    small = planned(SMALL)
+    table1, frontier = small["table1", "qa"].jobs, small["frontier", "qa"].jobs
+    figure6 = small["figure6", "qa"].jobs
+    assert frontier[rows.FAST] == table1[rows.FAST][:1]
+    assert frontier[rows.beta(-3.0)] == figure6[rows.layer(-1)]
+    assert figure6[rows.memory(4000)] == table1[rows.T_PATCHER][:1]
+    keys = [work.key for work in works(small.values())]
     assert len(keys) == len(set(keys))
-    assert json.dumps(table1["ke"][0].to_json())
+    assert json.dumps(table1[rows.KE][0].to_json())

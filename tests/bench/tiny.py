@@ -5,29 +5,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.test_rules import TEXTS
-from tests.test_sme import stream_of
-from tests.test_tasks import saved
-from tpatcher.bench.experiments import FOLDERS, Plan, Task, jobs
-from tpatcher.bench.reproduce import tasks_of
+from tests.helpers import TEXTS, saved, stream_of
+from tpatcher.bench.experiments import TABLES, rows_named
 from tpatcher.bench.scale import SMALL, Scale
+from tpatcher.bench.setup import Setup, setups
+from tpatcher.bench.table import FOLDERS, Planned, jobs
 from tpatcher.models.loading import load
 
 SCALE: Scale = replace(
     SMALL,
     name="tiny",
     edits={"fc": 2, "qa": 2},
-    whole={"fc": 3, "qa": 3},
-    tr=8,
-    test=8,
-    memory=24,
-    memories=(12, 24),
+    whole_stream={"fc": 3, "qa": 3},
+    n_train=8,
+    n_test=8,
+    memory_size=24,
+    memory_sizes=(12, 24),
     kl_batch=4,
     learning_rate=1e-3,
 )
 
 
-def task(directory: Path, name: str) -> Task:
+def setup(directory: Path, name: str) -> Setup:
     """A model of the zoo on disk, and data beside it: mostly what it says anyway."""
     (directory / name).mkdir(parents=True)
     model = saved(directory / name, name)
@@ -43,15 +42,16 @@ def task(directory: Path, name: str) -> Task:
     }
     for part, lines in parts.items():
         (data / f"{part}.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    return tasks_of([str(data)], [str(model)], [])[0]
+    return setups([str(data)], [str(model)], [])[0]
 
 
-def planned(on: Task, *rows: str, scale: Scale = SCALE) -> Plan:
+def plan(on: Setup, *rows: str, scale: Scale = SCALE) -> list[Planned]:
     """Table 1 with some of its rows."""
-    return {"table1": {on: {row: jobs(row, on, scale, FOLDERS) for row in rows}}}
+    made = {row: jobs(row, on, scale, FOLDERS) for row in rows_named(rows)}
+    return [Planned(TABLES["table1"], on, made)]
 
 
-def quick(editor: str, small: bool) -> dict[str, Any]:
+def quick(editor: str) -> dict[str, Any]:
     """Fields of a trained editor that learns nothing, soon."""
     more: dict[str, Any] = {"mend": {"rank": 4}, "ke": {"hidden": 4, "condition": 8}}
     return {"steps": 2, "pool": 12, "edits": 2, "local": 1} | more[editor] if editor in more else {

@@ -1,6 +1,6 @@
-"""A watch that only takes notes."""
+"""A listener that only takes notes."""
 
-from tpatcher.bench.runner import Work
+from tpatcher.bench.executors import Work
 
 
 class Noted:
@@ -8,11 +8,11 @@ class Noted:
 
     def __init__(self) -> None:
         self.begun_keys: list[str] = []
-        self.errors: list[Exception] = []
+        self.errors: list[str] = []
 
     def begun(self, work: Work) -> None:
         self.begun_keys.append(work.key)
 
-    def over(self, work: Work, error: Exception | None, again: bool) -> None:
+    def over(self, work: Work, error: str | None, again: bool) -> None:
         if error is not None:
             self.errors.append(error)

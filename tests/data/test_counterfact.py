@@ -10,7 +10,6 @@ from tpatcher.data.counterfact import counterfact, rewrite
 from tpatcher.errors import BadInput
 from tpatcher.example import Example
 
-SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "counterfact"
 NEAR = (Example("BBC Radio, by", "BBC"),)
 TRUE = Example("BBC One, by", "BBC", rephrasings=("BBC One is owned by",), unrelated=NEAR)
 FALSE = Example("BBC One, by", "Sega", rephrasings=("BBC One is owned by",), unrelated=NEAR)
@@ -85,9 +84,3 @@ def test_the_original_file_is_split(tmp_path: Path) -> None:
     assert [len(p) for p in (split.train, split.test, split.edit)] == [24, 3, 3]
     assert {e.answer for e in split.edit} == {"Sega"}
     assert len({e.text for p in (split.train, split.test, split.edit) for e in p}) == 30
-
-
-@pytest.mark.skipif(not SHARED.exists(), reason="the real files are not here")
-def test_the_real_files() -> None:
-    split = counterfact(SHARED)
-    assert [len(p) for p in (split.train, split.edit, split.test)] == [9_000, 1_919, 1_000]

@@ -13,12 +13,12 @@ from tpatcher.errors import BadInput
 def test_a_wrong_name_is_answered_with_the_right_ones() -> None:
     with pytest.raises(BadInput) as error:
         dataset("zsrE")
-    assert str(error.value).startswith("Unknown dataset 'zsrE'. Did you mean 'zsre'? Available: ")
+    assert str(error.value).startswith("unknown dataset 'zsrE'. Did you mean 'zsre'? Available: ")
     assert all(name in str(error.value) for name in DATASETS)
 
 
 def test_a_name_like_no_other_gets_no_guess() -> None:
-    with pytest.raises(BadInput, match=r"^Unknown dataset 'xyz'\. Available: fever, zsre, "):
+    with pytest.raises(BadInput, match=r"^unknown dataset 'xyz'\. Available: fever, zsre, "):
         dataset("xyz")
 
 

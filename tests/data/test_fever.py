@@ -10,8 +10,6 @@ from tpatcher.data.fever import LABELS, claim, fever, fever_files
 from tpatcher.errors import BadInput
 from tpatcher.example import Example
 
-SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "fever"
-
 
 def kilt(text: str, label: str = "SUPPORTS", **more: Any) -> dict[str, Any]:
     """A row of the KILT release."""
@@ -20,7 +18,7 @@ def kilt(text: str, label: str = "SUPPORTS", **more: Any) -> dict[str, Any]:
 
 
 def simple(text: str, *rephrases: str) -> dict[str, Any]:
-    """A row of the partial files."""
+    """A row in the simple form."""
     return {"ids": [1], "claim": text, "label": "REFUTES", "rephrases": list(rephrases)}
 
 
@@ -69,12 +67,13 @@ def test_the_kilt_release_is_split_as_in_the_paper(tmp_path: Path) -> None:
     assert split != fever(tmp_path, seed=4)
 
 
-def test_partial_files_take_edits_from_claims_with_rephrasings(tmp_path: Path) -> None:
-    write(tmp_path / "fever_train_sr.jsonl", simple("T."))
-    write(tmp_path / "fever_dev_half_a.jsonl", simple("A.", "It is A."), simple("B."))
+def test_if_the_development_claims_have_the_rephrasings_those_are_the_edits(tmp_path: Path) -> None:
+    held = simple("A.", "It is A."), simple("C.", "It is C."), simple("B.")
+    write(tmp_path / "fever_train.jsonl", simple("T.", "It is T."))
+    write(tmp_path / "fever_paper_dev.jsonl", *held)
     split = fever(tmp_path)
     parts = [[e.text for e in part] for part in (split.train, split.edit, split.test, split.val)]
-    assert parts == [["T."], ["A."], ["B."], []]
+    assert parts == [["T."], ["A.", "C."], ["B."], []]
 
 
 def test_a_file_of_edits_leaves_the_training_file_whole(tmp_path: Path) -> None:
@@ -88,12 +87,5 @@ def test_a_file_of_edits_leaves_the_training_file_whole(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_it_says_what_it_needs(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"needs fever-train-kilt\.jsonl, fever-dev-kilt\.jsonl; or"):
+    with pytest.raises(BadInput, match=r"needs fever\*train\*, fever\*dev\* \(plain or \.gz\)"):
         fever(tmp_path)
-
-
-@pytest.mark.skipif(not SHARED.exists(), reason="the real files are not here")
-def test_the_real_files() -> None:
-    split = fever(SHARED)
-    assert [len(p) for p in (split.train, split.edit, split.test)] == [24_458, 986, 5_465]
-    assert {e.answer for e in split.edit} == set(LABELS)

@@ -43,7 +43,9 @@ def test_other_seeds_give_other_parts() -> None:
 
 
 def test_too_few_rows_for_an_edit_set_are_an_error() -> None:
-    with pytest.raises(BadInput, match=r"9 rows are too few: 10\.0% of them is no edit set"):
+    with pytest.raises(
+        BadInput, match=r"9 rows are too few: an edit set of 10\.0% of them would be empty"
+    ):
         by_ratio(range(9), (0.8, 0.1, 0.1))
 
 

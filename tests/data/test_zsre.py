@@ -10,8 +10,7 @@ from tpatcher.data.zsre import question, zsre, zsre_files
 from tpatcher.errors import BadInput
 from tpatcher.example import Example
 
-SHARED = Path(__file__).parents[2].parent / "shared"
-HALF = ("zsre_train", "zsre_eval_a", "levy_zsre_qa_a", "entityquestions/dev")
+WITH_TESTS = ("zsre_train", "zsre_eval", "levy_zsre_qa", "entityquestions/dev")
 
 
 def kilt(text: str, *answers: str) -> dict[str, Any]:
@@ -21,7 +20,7 @@ def kilt(text: str, *answers: str) -> dict[str, Any]:
 
 
 def simple(text: str, *answers: str, **more: Any) -> dict[str, Any]:
-    """A row of the partial files."""
+    """A row in the simple form."""
     return {"question": text, "answers": list(answers or ("yes",)), **more}
 
 
@@ -33,9 +32,9 @@ def write(path: Path, *rows: dict[str, Any]) -> Path:
     return path
 
 
-def half(folder: Path, **rows: list[dict[str, Any]]) -> None:
-    """The partial files, each with these rows or one of its own."""
-    for name in HALF:
+def with_tests(folder: Path, **rows: list[dict[str, Any]]) -> None:
+    """Files like MEND's with others to test on, each with these rows or one of its own."""
+    for name in WITH_TESTS:
         stem = Path(name).name
         write(folder / f"{name}.jsonl", *rows.get(stem, [simple(f"A question of {stem}?")]))
 
@@ -104,15 +103,16 @@ def test_a_release_is_split_as_in_the_paper(tmp_path: Path, names: list[str]) ->
     assert [e.text for e in split.test] == ["Held?", "Held?"]  # the validation file stays intact
 
 
-def test_partial_files_test_on_questions_never_seen(tmp_path: Path) -> None:
-    seen = ["trained?", "A question of zsre_train?", "A question of zsre_eval_a?", "listed?"]
+def test_questions_in_other_files_are_tested_if_they_were_never_seen(tmp_path: Path) -> None:
+    seen = ["trained?", "A question of zsre_train?", "A question of zsre_eval?", "listed?"]
     again = simple("in other words?", rephrases=["listed?"])
-    half(tmp_path, levy_zsre_qa_a=[*map(simple, seen), again], dev=[simple("new?"), simple("new?")])
+    new = [simple("new?"), simple("new?")]
+    with_tests(tmp_path, levy_zsre_qa=[*map(simple, seen), again], dev=new)
     (tmp_path / "list.txt").write_text("trained?\nlisted?\n")
     for without in (tmp_path / "list.txt", str(tmp_path / "list.txt"), {"trained?", "listed?"}):
         split = zsre(tmp_path, without=without)
         assert [e.text for e in split.test] == ["new?"]
-    assert [e.text for e in split.edit] == ["A question of zsre_eval_a?"]
+    assert [e.text for e in split.edit] == ["A question of zsre_eval?"]
     assert [e.text for e in split.train] == ["A question of zsre_train?"]
 
 
@@ -120,12 +120,3 @@ def test_a_bad_line_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", simple("Q?"), {"question": ""})
     with pytest.raises(BadInput, match=r"a\.jsonl:2: 'question' must be a text; found ''"):
         zsre_files(path, [path])
-
-
-@pytest.mark.skipif(not SHARED.exists(), reason="the real files are not here")
-@pytest.mark.parametrize("folder", ["data", "data/zsre"])
-def test_the_real_files(folder: str) -> None:
-    split = zsre(SHARED / folder, without=SHARED / "models/zsre-marian/trained_on.txt.gz")
-    assert [len(p) for p in (split.train, split.edit, split.test)] == [9_828, 1_215, 22_951]
-    assert not any(e.text.startswith("nq question") for x in split.train for e in x.unrelated)
-    assert not {e.text for e in split.test} & {e.text for e in (*split.edit, *split.train)}

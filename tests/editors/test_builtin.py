@@ -10,7 +10,7 @@ import tpatcher as tp
 from tpatcher.data.builtin import builtin_fc, builtin_qa, grouped
 from tpatcher.data.split import Split
 from tpatcher.editors import KE, Editor, FTAll, FTAllKL, FTLast, Mend, Sera, Serac
-from tpatcher.editors.tpatcher.paper import Schedule
+from tpatcher.editors.tpatcher.paper import Paper
 from tpatcher.sme import Scores, run, score
 
 pytestmark = pytest.mark.slow
@@ -75,9 +75,7 @@ def scores(name: str, editor: str) -> Scores:
     tuned: dict[str, Any] = {"learning_rate": 1e-4}  # the paper's 1e-5 takes ten times the steps
     made: dict[str, Any] = {
         "t-patcher": lambda: tp.TPatcher(),
-        "w/o l_m": lambda: tp.TPatcher(
-            preset="paper", schedule=Schedule(use_lm1=False, use_lm2=False)
-        ),
+        "w/o l_m": lambda: tp.TPatcher(Paper(use_lm1=False, use_lm2=False)),
         "ft-last": lambda: FTLast(**tuned),
         "ft-all": lambda: FTAll(**tuned),
         "ft-all-kl": lambda: FTAllKL(**tuned, kl_batch=32),
@@ -87,9 +85,7 @@ def scores(name: str, editor: str) -> Scores:
     if editor not in hyper:
         fitted.fit(model, memory)
     retain = {"train": split.train[:RETAINED], "test": split.test[:RETAINED]}
-    found = score(list(run(model, fitted, mistakes(name)[:EDITS], retain=retain)))
-    print(name, editor, found)
-    return found
+    return score(list(run(model, fitted, mistakes(name)[:EDITS], retain=retain)))
 
 
 @pytest.mark.parametrize("name", NAMES)

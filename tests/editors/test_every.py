@@ -1,26 +1,22 @@
 """Every rule, on every editor: pure edit, exact undo, bytes and packs, same seed same patch."""
 
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 import tpatcher as tp
 from tests import zoo
-from tpatcher.editors import EDITORS, Editor
-from tpatcher.errors import BadInput, NotRemovable
+from tests.helpers import QUESTIONS, examples, fresh, logits, wrong_label
+from tpatcher.editors import EDITORS, Editor, make
+from tpatcher.errors import BadInput, NotRemovable, WrongBase
 from tpatcher.patches import from_bytes, pack
 from tpatcher.patches.base import Patch
 
 ARCHITECTURES = ("bert", "bart", "gpt2")
-TEXTS = ["who wrote hamlet ?", "what is the capital of france ?", "the dog is red", "a cat in rome",
-         "where is the river in peru ?", "what is the capital of spain ?", "is tokyo in japan ?",
-         "which bird was green ?", "the fish is blue", "is rome a city in italy ?"]  # fmt: skip
-ANSWERS = {"bert": ["no", "maybe", "yes"], "bart": ["paris", "lima", "red"]}
-ANSWERS["gpt2"] = ANSWERS["bart"]
 # a tiny model does not need the steps of a large one
 QUICK: dict[str, dict[str, Any]] = {
     "mend": {"steps": 3, "edits": 2, "rank": 8, "edit_rate": 0.01, "progress": False},
@@ -39,16 +35,6 @@ grid = pytest.mark.parametrize(
 )
 
 
-def fresh(name: str) -> tp.Model:
-    task = zoo.ARCHITECTURES[name]
-    return tp.Model(zoo.net(name), zoo.tokenizer(task), task, name=name)
-
-
-def examples(name: str) -> list[tp.Example]:
-    said = ANSWERS[name]
-    return [tp.Example(text, said[i % len(said)]) for i, text in enumerate(TEXTS)]
-
-
 @cache
 def fitted(name: str, editor: str) -> Editor:
     return EDITORS[editor](**QUICK.get(editor, {})).fit(fresh(name), examples(name))
@@ -60,25 +46,13 @@ def made(name: str, editor: str) -> tuple[Patch, Patch]:
     model = fresh(name)
     found = []
     for text, answer in (("the bird is in tokyo ?", "tokyo"), ("who was red ?", "shakespeare")):
-        answer = wrong(model, text) if name == "bert" else answer
+        answer = wrong_label(model, text) if name == "bert" else answer
         found.append(fitted(name, editor).edit(model, tp.Example(text, answer)))
         model.push(found[-1])
     return found[0], found[1]
 
 
-def wrong(model: tp.Model, text: str) -> str:
-    """A label that the model does not give."""
-    return next(label for label in ("no", "maybe") if label != model.answer([text])[0])
-
-
-@torch.no_grad()
-def logits(model: tp.Model) -> Tensor:
-    targets = model.task.dummy_targets(4) if model.task.name == "classify" else [[5, 9, 2]] * 4
-    forced = model.task.force(TEXTS[:4], targets)
-    return model.task.logits(model.net(**forced.inputs), forced)
-
-
-def test_the_names_are_those_of_the_issue() -> None:
+def test_editor_names() -> None:
     wanted = {"t-patcher", "ft-last", "ft-all", "ft-last-kl", "ft-all-kl", "mend", "ke", "sera"}
     assert set(EDITORS) == wanted | {"serac", "grace", "lora"}
 
@@ -105,7 +79,7 @@ def test_editing_is_pure(name: str, editor: str) -> None:
 def test_undo_is_exact(name: str, editor: str) -> None:
     model = fresh(name)
     first, second = made(name, editor)
-    said, states = model.answer(TEXTS), [logits(model)]
+    said, states = model.answer(QUESTIONS), [logits(model)]
     stock = dict(model.net.named_parameters())
     model.push(first)
     states.append(logits(model))
@@ -114,7 +88,7 @@ def test_undo_is_exact(name: str, editor: str) -> None:
     assert torch.equal(logits(model), states[1])
     assert model.pop() is first
     assert torch.equal(logits(model), states[0])
-    assert model.answer(TEXTS) == said
+    assert model.answer(QUESTIONS) == said
     assert all(p is stock[n] for n, p in model.net.named_parameters())
 
 
@@ -142,7 +116,7 @@ def test_only_the_newest_comes_off_where_edits_build_on_each_other(name: str, ed
         alone = fresh(name)
         alone.push(second)
         assert torch.equal(logits(model), logits(alone))
-        assert model.answer(TEXTS) == alone.answer(TEXTS)
+        assert model.answer(QUESTIONS) == alone.answer(QUESTIONS)
     else:
         with pytest.raises(NotRemovable):
             model.remove(first.id)
@@ -161,7 +135,7 @@ def test_bytes_and_packs(name: str, editor: str, tmp_path: Path) -> None:
     again = fresh(name)
     again.set_patches(pack.read(tmp_path, again.base))
     assert torch.equal(logits(again), logits(model))
-    assert again.answer(TEXTS) == model.answer(TEXTS)
+    assert again.answer(QUESTIONS) == model.answer(QUESTIONS)
 
 
 @grid
@@ -201,8 +175,32 @@ def test_kinds_of_patches_go_together() -> None:
     assert torch.equal(logits(model), worn)
 
 
-def test_a_patch_of_another_model_is_refused() -> None:
-    for editor in ("ft-all", "grace"):
-        with pytest.raises((tp.errors.WrongBase, BadInput)):
-            wide = zoo.net("bert", hidden_size=64)
-            tp.Model(wide, zoo.tokenizer("classify"), "classify").push(made("bert", editor)[0])
+@pytest.mark.parametrize("editor", ["ft-all", "grace"])
+def test_a_patch_of_another_model_is_refused(editor: str) -> None:
+    net = zoo.net("bert", hidden_size=64)
+    wide = tp.Model(net, zoo.tokenizer("classify"), "classify")
+    patch, _ = made("bert", editor)
+    with pytest.raises(WrongBase, match=patch.id):
+        wide.push(patch)
+    assert wide.patches == ()
+
+
+@grid
+def test_an_empty_text_is_refused(name: str, editor: str) -> None:
+    with pytest.raises(BadInput, match="empty text"):
+        fitted(name, editor).edit(fresh(name), tp.Example(" ", "yes"))
+
+
+@pytest.mark.parametrize("name", EDITORS)
+def test_knobs_are_json_and_make_the_same_editor(name: str) -> None:
+    """What was learned is no knob."""
+    editor = fitted("bert", name)
+    knobs = editor.knobs()
+    assert json.loads(json.dumps(knobs)).keys() == knobs.keys()
+    assert not {"memory", "state", "checkpoint", "trained_for", "recorder"} & knobs.keys()
+    assert make(name, **knobs).knobs() == knobs
+
+
+def test_an_unknown_editor_is_refused_with_a_hint() -> None:
+    with pytest.raises(BadInput, match="Did you mean 'mend'"):
+        make("mendd")

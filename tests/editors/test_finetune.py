@@ -6,11 +6,12 @@ import pytest
 import torch
 
 import tpatcher as tp
-from tests.editors.test_every import TEXTS, examples, fresh, wrong
+from tests.helpers import QUESTIONS, examples, fresh, wrong_label
 from tpatcher.editors import FTAll, FTAllKL, FTLast
-from tpatcher.editors.finetune import Anchor
+from tpatcher.editors.finetune import KLAnchor
 from tpatcher.errors import NotFitted
 from tpatcher.models.training import kl
+from tpatcher.patches.certificate import Certificate
 from tpatcher.patches.weights import Weights, matrices
 
 
@@ -32,7 +33,7 @@ def test_only_matrices_of_the_layers_are_tuned() -> None:
     assert not any(
         word in name for name in names for word in ("bias", "Norm", "embed", "pooler", "classifier")
     )
-    example = tp.Example(TEXTS[0], wrong(model, TEXTS[0]))
+    example = tp.Example(QUESTIONS[0], wrong_label(model, QUESTIONS[0]))
     last = FTLast(learning_rate=0.01).edit(model, example)
     every = FTAll(learning_rate=0.01).edit(model, example)
     assert isinstance(last, Weights)
@@ -45,11 +46,11 @@ def test_it_stops_when_the_model_itself_is_right() -> None:
     model = fresh("gpt2")
     example = tp.Example("who wrote hamlet ?", "william shakespeare")
     patch = FTLast(learning_rate=0.01).edit(model, example)
-    steps = patch.report["steps"]
-    assert patch.report["right"]
-    assert 0 < steps < 2000
+    steps = patch.certificate.steps
+    assert patch.certificate.fixed
+    assert steps is not None and 0 < steps < 2000
     fewer = FTLast(learning_rate=0.01, steps=steps - 1).edit(model, example)
-    assert fewer.report == {"steps": steps - 1, "right": False}
+    assert fewer.certificate == Certificate(fixed=False, steps=steps - 1)
     model.push(fewer)
     assert model.correct([example]) == [False]
 
@@ -57,30 +58,30 @@ def test_it_stops_when_the_model_itself_is_right() -> None:
 def test_the_kl_term_needs_a_memory() -> None:
     model = fresh("bert")
     with pytest.raises(NotFitted):
-        FTAllKL().edit(model, tp.Example(TEXTS[0], wrong(model, TEXTS[0])))
+        FTAllKL().edit(model, tp.Example(QUESTIONS[0], wrong_label(model, QUESTIONS[0])))
 
 
 def test_the_anchor_holds_memory_and_past_edits_against_the_initial_model() -> None:
     model = fresh("bert")
-    past = tp.Example(TEXTS[0], wrong(model, TEXTS[0]))
+    past = tp.Example(QUESTIONS[0], wrong_label(model, QUESTIONS[0]))
     model.push(FTAll(learning_rate=0.01).edit(model, past))
     editor = FTAllKL(kl_batch=5).fit(model, examples("bert")[1:])
-    anchor = Anchor.draw(model, tp.Example("a red fish", "no"), editor)
+    anchor = editor.anchor(model, tp.Example("a red fish", "no"))
     assert anchor.size == 5 + 1
     assert anchor(model.unpatched().net).item() == pytest.approx(0, abs=1e-6)
     assert anchor(model.net).item() > 1e-3
     editor.reference = "before"
-    assert Anchor.draw(model, past, editor)(model.net).item() == pytest.approx(0, abs=1e-6)
+    assert editor.anchor(model, past)(model.net).item() == pytest.approx(0, abs=1e-6)
 
 
 def test_the_kl_term_keeps_the_model_nearer_to_what_it_was() -> None:
     model = fresh("bert")
-    example = tp.Example(TEXTS[0], wrong(model, TEXTS[0]))
-    anchor = Anchor(model, model.unpatched(), TEXTS[1:])
+    example = tp.Example(QUESTIONS[0], wrong_label(model, QUESTIONS[0]))
+    anchor = KLAnchor(model, model.unpatched(), QUESTIONS[1:])
     away = []
     for editor in (FTAll(learning_rate=1e-3), FTAllKL(learning_rate=1e-3, kl_weight=10)):
         twin = model.twin()
-        twin.push(editor.fit(model, TEXTS[1:]).edit(model, example))
+        twin.push(editor.fit(model, QUESTIONS[1:]).edit(model, example))
         assert twin.correct([example]) == [True]
         away.append(anchor(twin.net).item())
     assert away[1] < away[0]

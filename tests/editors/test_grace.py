@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import tpatcher as tp
-from tests.editors.test_every import TEXTS, fresh, logits
+from tests.helpers import QUESTIONS, fresh, logits
 from tpatcher.editors import Editor, Grace, TPatcher
 from tpatcher.editors.grace import Book
 from tpatcher.patches.codebook import Codebook, match
@@ -58,7 +58,7 @@ def test_a_patch_is_the_whole_codebook() -> None:
 def test_a_codebook_and_neurons_in_one_layer_bear_each_other(name: str, first: str) -> None:
     model = fresh(name)
     stock = logits(model)
-    editors: list[Editor] = [Grace(layer=-1, radius=0.01), TPatcher().fit(model, TEXTS)]
+    editors: list[Editor] = [Grace(layer=-1, radius=0.01), TPatcher().fit(model, QUESTIONS)]
     if first == "t-patcher":
         editors.reverse()
     classify = model.task.name == "classify"

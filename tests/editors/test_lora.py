@@ -6,19 +6,19 @@ import pytest
 import torch
 
 import tpatcher as tp
-from tests.editors.test_every import TEXTS, fresh
+from tests.helpers import QUESTIONS, fresh
 from tpatcher.editors import Lora
 from tpatcher.errors import BadInput
-from tpatcher.patches.weights import Weights, last_layer, matrices
+from tpatcher.patches.weights import Weights, matrices
 
-EXAMPLE = tp.Example(TEXTS[0], "shakespeare")
+EXAMPLE = tp.Example(QUESTIONS[0], "shakespeare")
 
 
 def test_the_change_has_the_rank_that_was_asked_for() -> None:
     model = fresh("gpt2")
     patch = Lora(rank=2, learning_rate=0.01, layers="last").edit(model, EXAMPLE)
     assert isinstance(patch, Weights)
-    assert set(patch.values) == set(matrices(model.net, last_layer(model.net)))
+    assert set(patch.values) == set(matrices(model.net, "last"))
     known = dict(model.net.named_parameters())
     change = (
         patch.values["transformer.h.1.mlp.c_fc.weight"] - known["transformer.h.1.mlp.c_fc.weight"]

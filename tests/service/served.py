@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -24,8 +24,8 @@ from tpatcher.editors import TPatcher
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.service.app import create_app
-from tpatcher.service.ground import Ground
 from tpatcher.service.guard import Rules
+from tpatcher.service.live import Deployment
 from tpatcher.store.store import Store
 
 ASKED = "who wrote hamlet ?"
@@ -33,7 +33,7 @@ RUN = """
 import sys, torch
 torch.set_num_threads(1)
 from tpatcher.service import serve
-serve(sys.argv[1], port=int(sys.argv[2]), store=sys.argv[3], memory=sys.argv[4])
+serve(sys.argv[1], port=int(sys.argv[2]), store=sys.argv[3], traffic=sys.argv[4])
 """
 
 
@@ -59,7 +59,7 @@ def app(
     model, editor = fitted(name)
     asked = texts()[:canaries]
     kept = [Example(t, a) for t, a in zip(asked, model.answer(asked), strict=True)]
-    return create_app(Ground.of(model, editor, Store(url, model), kept, rules), **more)
+    return create_app(Deployment.of(model, editor, Store(url, model.base), kept, rules), **more)
 
 
 @contextmanager
@@ -94,6 +94,14 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
+def until(true: Callable[[], bool], seconds: float = 120) -> None:
+    """Wait until something is true; the time is a safety net and not an expectation."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"it did not happen within {seconds} s"
+        time.sleep(0.02)
+
+
 def wrong(answer: str) -> str:
     """Another of the classifier's labels."""
     return next(label for label in ("no", "yes", "maybe") if label != answer)
@@ -114,21 +122,21 @@ class Process:
         self.address = f"http://127.0.0.1:{port}"
         args = [str(saved / "model"), str(port), store, str(saved / "texts.txt")]
         self.log = (saved / f"{port}.log").open("w+")
-        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(saved / "cache")}
         self.process = subprocess.Popen(
             [sys.executable, "-c", RUN, *args], stdout=self.log, stderr=self.log, env=env
         )
 
     def ready(self) -> "Process":
-        for _ in range(600):
-            assert self.process.poll() is None, Path(self.log.name).read_text()
-            try:
-                if httpx.get(f"{self.address}/readyz").status_code == 200:
-                    return self
-            except httpx.TransportError:
-                pass
-            time.sleep(0.1)
-        raise TimeoutError(Path(self.log.name).read_text())
+        until(self._answers)
+        return self
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, Path(self.log.name).read_text()
+        try:
+            return httpx.get(f"{self.address}/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
 
     def post(self, path: str, body: dict[str, object]) -> httpx.Response:
         return httpx.post(f"{self.address}/v1/{path}", json=body, timeout=30)

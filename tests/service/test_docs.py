@@ -9,7 +9,7 @@ import pytest
 
 from tests.service import served
 from tpatcher.models.loading import load
-from tpatcher.service.serve import build, traffic
+from tpatcher.service.serve import build
 
 PAGE = Path(__file__).parents[2] / "docs" / "service.md"
 
@@ -20,7 +20,7 @@ def test_the_five_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "texts.txt").write_text("\n".join(f"Fact {i} is a fact of {i}." for i in range(99)))
     lines = [line for line in PAGE.read_text().splitlines() if line.startswith("curl ")]
     assert len(lines) == 5
-    app = build(load("builtin-fc"), tmp_path / "s.db", memory=tmp_path / "texts.txt")
+    app = build(load("builtin-fc"), tmp_path / "s.db", traffic=tmp_path / "texts.txt")
     with served.listening(app) as address:
         found = []
         for line in lines:
@@ -37,17 +37,3 @@ def test_every_route_is_in_the_table(tmp_path: Path) -> None:
     with served.client(tmp_path / "s.db") as client:
         paths = client.get("/openapi.json").json()["paths"]
     assert [path for path in paths if f"{path}`" not in documented] == []
-
-
-def test_the_memory_is_kept_for_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    model, _ = served.fitted()
-    (tmp_path / "texts.txt").write_text("\n".join(served.texts()))
-    first = traffic(model, tmp_path / "texts.txt")
-    kept = next((tmp_path / "cache" / "tpatcher").iterdir())
-    assert traffic(model, tmp_path / "texts.txt").queries.equal(first.queries)
-    assert traffic(model, kept).queries.equal(first.queries)
-    (kept / "queries.npy").write_bytes(b"nonsense")
-    assert traffic(model, tmp_path / "texts.txt").queries.equal(first.queries)

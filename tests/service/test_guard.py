@@ -1,7 +1,6 @@
 """The guard sees what a bad patch would do, by itself and whatever made the patch."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +10,7 @@ from tests.service.served import ASKED, texts, wrong
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.patches.neurons import Neurons
-from tpatcher.service.guard import Guard, Rules, broken
-from tpatcher.service.recent import Traffic
+from tpatcher.service.guard import Guard, Rules, broken_fixes
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +23,7 @@ def good() -> tuple[Model, Neurons, Example]:
 def guard(model: Model, **rules: float) -> Guard:
     asked = texts()[:60]
     kept = [Example(t, a) for t, a in zip(asked, model.answer(asked), strict=True)]
-    return Guard(model, kept, served.fitted()[1].memory, Traffic(), Rules(**rules))  # type: ignore[arg-type]
+    return Guard(model, kept, served.fitted()[1].memory, Rules(**rules))  # type: ignore[arg-type]
 
 
 def with_patch(model: Model, patch: Neurons) -> Model:
@@ -55,7 +53,7 @@ def test_a_patch_that_fires_everywhere_is_refused(good: tuple[Model, Neurons, Ex
     assert len(verdict.flipped) == 20 and verdict.wrong_canaries > 20 and verdict.share > 0.5  # type: ignore[operator]
     assert any("canaries would become wrong" in r for r in verdict.reasons)
     assert any("of traffic would fire it" in r for r in verdict.reasons)
-    lenient = guard(model, flips=1000, share=1.0)
+    lenient = guard(model, max_flips=1000, max_firing_share=1.0)
     assert not lenient.check(model, (), with_patch(model, bad), bad, example).reasons
 
 
@@ -79,7 +77,7 @@ def test_past_fixes_that_would_break_are_found(name: str, old: str, new: str) ->
     for one in (patch, everywhere(patch)):
         after = with_patch(worn, one)
         held = after.correct([p.example for p in worn.patches if p.example])
-        assert broken(worn, after, one, example) == [i for i, ok in enumerate(held) if not ok]
+        assert broken_fixes(worn, after, one, example) == [i for i, ok in enumerate(held) if not ok]
     assert not all(held)
 
 
@@ -92,15 +90,4 @@ def test_the_same_text_fixed_again_is_not_a_broken_fix(
     again = served.fitted()[1].edit(worn, other, supersede=True)
     after = worn.twin()
     after.push(again)
-    assert broken(worn, after, again, other) == []
-
-
-def test_an_own_file_of_canaries_is_read(tmp_path: Path) -> None:
-    from tpatcher.service.serve import watched
-
-    file = tmp_path / "canaries.jsonl"
-    file.write_text('{"text": "is it red ?", "answer": "yes"}\n')
-    model, editor = served.fitted()
-    assert editor.memory is not None
-    assert watched(model, file, editor.memory) == [Example("is it red ?", "yes")]
-    assert len(watched(model, None, editor.memory)) == 200
+    assert broken_fixes(worn, after, again, other) == []

@@ -86,7 +86,9 @@ def test_a_report_goes_through_the_queue(one: Browser, tmp_path: Path) -> None:
 
 
 def test_the_guards_reasons_are_shown(one: Browser, tmp_path: Path) -> None:
-    with served.listening(served.app(tmp_path / "s.db", rules=Rules(share=-1.0))) as address:
+    with served.listening(
+        served.app(tmp_path / "s.db", rules=Rules(max_firing_share=-1.0))
+    ) as address:
         one.open(address)
         one.wait("document.querySelector('#about')?.textContent.includes('classify')")
         one.click("#text")

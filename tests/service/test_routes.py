@@ -34,7 +34,7 @@ def test_ask_fix_ask_again_undo(client: TestClient) -> None:
     assert fired == []
     made = fix(client, wrong(before))
     assert ask(client) == (wrong(before), [made["id"]])
-    assert made["certificate"]["memory answers changed"] == 0  # type: ignore[index]
+    assert made["certificate"]["memory_changed"] == 0  # type: ignore[index]
     assert made["guard"]["right"] and not made["guard"]["flipped"]  # type: ignore[index]
     undone = client.delete(f"/v1/fixes/{made['id']}")
     assert undone.json() == {"id": made["id"], "no_longer_hold": []}
@@ -131,7 +131,7 @@ def test_fixes_are_listed_and_inspected(client: TestClient) -> None:
         (2, False, "is it red ?"), (1, True, ASKED),
     ]  # fmt: skip
     one = client.get("/v1/fixes/1").json()
-    assert one["rephrasings"] == ["hamlet ?"] and one["settings"]["preset"] == "fast"
+    assert one["rephrasings"] == ["hamlet ?"] and one["settings"]["solver"]["name"] == "fast"
     assert one["report"]["guard"]["right"] is True and one["who"] == "local"
     assert client.get("/v1/fixes/77").status_code == 404
     activity = client.get("/v1/activity").json()
@@ -150,13 +150,15 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
 
 def test_the_guard_refuses_and_in_shadow_only_says_so(tmp_path: Path) -> None:
     body = {"text": ASKED, "answer": wrong(served.fitted()[0].answer([ASKED])[0])}
-    with served.client(tmp_path / "a.db", rules=Rules(share=-1.0)) as client:
+    with served.client(tmp_path / "a.db", rules=Rules(max_firing_share=-1.0)) as client:
         refused = client.post("/v1/fixes", json=body)
         assert refused.status_code == 422 and refused.json()["error"]["type"] == "Refused"
         assert "of traffic would fire it" in refused.json()["error"]["verdict"]["reasons"][0]
         assert client.get("/v1/fixes").json()["live"] == 0
         assert "tpatcher_refusals_total 1.0" in client.get("/metrics").text
-    with served.client(tmp_path / "b.db", rules=Rules(share=-1.0, shadow=True)) as client:
+    with served.client(
+        tmp_path / "b.db", rules=Rules(max_firing_share=-1.0, shadow=True)
+    ) as client:
         made = client.post("/v1/fixes", json=body)
         assert made.status_code == 201 and "of traffic" in made.json()["would_refuse"][0]
         kept = client.get("/v1/fixes/1").json()["report"]["guard"]
@@ -201,6 +203,16 @@ def test_too_much_is_refused_with_a_reason(tmp_path: Path) -> None:
 def test_a_text_beyond_the_models_context_is_named_not_cut(client: TestClient) -> None:
     found = client.post("/v1/answer", json={"text": "red " * 100})
     assert found.status_code == 422 and "the model reads 64" in found.text
+
+
+def test_what_the_framework_refuses_has_a_type_of_its_own(client: TestClient) -> None:
+    for method, path, status, kind in (
+        ("GET", "/nowhere", 404, "NotFound"),
+        ("PUT", "/v1/answer", 405, "MethodNotAllowed"),
+        ("POST", "/v1/answer", 422, "BadInput"),
+    ):
+        found = client.request(method, path)
+        assert (found.status_code, found.json()["error"]["type"]) == (status, kind)
 
 
 def test_health_page_and_documents_are_there(client: TestClient) -> None:

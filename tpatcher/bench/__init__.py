@@ -1,1 +1,1 @@
-"""The benchmark: the paper's numbers, its tables and figures, and the report."""
+"""Do I know the paper's numbers, or a cluster? Its experiments, their jobs, and the report."""

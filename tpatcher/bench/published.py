@@ -5,8 +5,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-METRICS = ("SR", "GR", "ER", "TrainR", "TestR")
-
 
 @cache
 def numbers() -> dict[str, Any]:
@@ -27,8 +25,3 @@ def deviations(table: str, task: str, row: str) -> dict[str, float]:
     about = numbers().get(table, {})
     found = about.get("deviations", {}).get(task, {}).get(row)
     return dict(zip(about["columns"], found, strict=True)) if found else {}
-
-
-def row(editor: str, task: str) -> dict[str, float] | None:
-    """Table 1's row for an editor on fact checking ("classify") or question answering."""
-    return cells("table1", "fc" if task == "classify" else "qa", editor) or None

@@ -2,161 +2,109 @@
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from itertools import groupby
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as Listing
 
 from tpatcher import files
-from tpatcher.bench import estimate
-from tpatcher.bench import runner as where
-from tpatcher.bench.claims import checked
-from tpatcher.bench.experiments import Plan, Task, plan
-from tpatcher.bench.progress import Screen
-from tpatcher.bench.report import html as page
-from tpatcher.bench.report import tables as render
-from tpatcher.bench.results import Sheet, sheet
-from tpatcher.bench.runner import Here, OnRay, Place, Processes, Work
+from tpatcher.bench import runner
+from tpatcher.bench.executors import JobExecutor, Work, executor_for
+from tpatcher.bench.progress import JobBars
+from tpatcher.bench.published import numbers
+from tpatcher.bench.report import tables as forms
+from tpatcher.bench.report.html import page
+from tpatcher.bench.rows import Row
 from tpatcher.bench.scale import Scale
-from tpatcher.data import DATASETS
-from tpatcher.errors import BadInput
-from tpatcher.models.loading import load
+from tpatcher.bench.setup import Setup
+from tpatcher.bench.table import Planned, ResultTable, Table, plan
 
-FORMATS = {"md": render.markdown, "tex": render.latex, "csv": render.comma_separated}
-
-
-def tasks_of(
-    data: Sequence[str], models: Sequence[str], paths: Sequence[Path], without: Path | None = None
-) -> list[Task]:
-    """The tasks that a command names: "builtin" is both, any other needs its model and folder."""
-    if list(data) == ["builtin"]:
-        if models or paths:
-            raise BadInput("builtin brings its own models and data: leave --model and --path out")
-        return [Task("fc", "builtin-fc", "builtin-fc"), Task("qa", "builtin-qa", "builtin-qa")]
-    if len(models) != len(data):
-        raise BadInput(f"{len(data)} --data need as many --model; found {len(models)}")
-    folders = list(paths)
-    found = []
-    for said, model in zip(data, models, strict=True):
-        name, path = said, None
-        if said not in DATASETS:
-            name, path = "own", Path(said)
-        elif not said.startswith("builtin-"):
-            if not folders:
-                raise BadInput(f"the dataset {said!r} needs --path, the folder that holds it")
-            path = folders.pop(0)
-        kind: Literal["fc", "qa"] = "fc" if load(model).task.name == "classify" else "qa"
-        found.append(Task(kind, name, model, path, without if name == "zsre" else None))
-    return found
-
-
-def works(planned: Plan) -> list[Work]:
-    """Each job once, and before it the fit that it waits for."""
-    out: dict[str, Work] = {}
-    for tasks in planned.values():
-        for task, rows in tasks.items():
-            for job in (job for jobs in rows.values() for job in jobs):
-                needs = job.fit_key
-                if needs is not None:
-                    out.setdefault(needs, Work(needs, job, task.kind, only_fit=True))
-                out.setdefault(job.key, Work(job.key, job, task.kind, needs=needs))
-    return list(out.values())
+FORMATS = {"md": forms.markdown, "tex": forms.latex, "csv": forms.comma_separated}
 
 
 def reproduce(
     console: Console,
-    names: Sequence[str],
-    tasks: Sequence[Task],
+    tables: Sequence[Table],
+    setups: Sequence[Setup],
     scale: Scale,
     out: Path,
     command: str,
-    on: str = "here",
+    *,
+    executor: str = "here",
     workers: int | None = None,
     dry_run: bool = False,
-    skip: Collection[str] = (),
+    skip: Collection[Row] = (),
 ) -> bool:
-    """Run what is missing, show and write the tables and the report; whether all of it is there."""
-    planned = plan(names, tasks, scale, skip)
-    todo = works(planned)
-    seconds = {w.key: estimate.seconds(w) for w in todo}
+    """Run what is missing, show and write tables and report. Returns True if all is complete."""
+    planned = plan(tables, setups, scale, skip)
     console.print(f"Scale [bold]{scale.name}[/]: {scale.about}.\n", highlight=False)
     if dry_run:
-        console.print(listed(todo, seconds, out))
+        console.print(_listed(runner.works(planned), out))
         return True
     out.mkdir(parents=True, exist_ok=True)
-    place = placed(on, workers, out)
-    edits = {w.key: estimate.edits(w) for w in todo}
+    complete = run_plan(console, planned, out, executor_for(executor, workers, out), command)
+    results = [one.read(out) for one in planned]
+    show(console, results)
+    _write_tables(results, out)
+    notes = ""
+    with suppress(FileNotFoundError):
+        notes = (out / "notes.md").read_text(encoding="utf-8")
+    about = [numbers()["paper"], f"Scale {scale.name}: {scale.about}."]
+    html = page(results, "Transformer-Patcher, reproduced", about, command, notes)
+    files.write_atomic(out / "report.html", html.encode())
+    console.print(f"The report is in [bold]{out / 'report.html'}[/], tables in {out / 'tables'}.")
+    return complete
+
+
+def run_plan(
+    console: Console, planned: Sequence[Planned], out: Path, executor: JobExecutor, command: str
+) -> bool:
+    """Run the jobs that are missing. Returns False if some failed, or if a key stopped them."""
+    todo = runner.works(planned)
     failed: dict[str, str] = {}
     stopped = False
     try:
-        with Screen(console, todo, out, seconds, edits, place.slots) as screen:
-            failed = where.run(todo, place, out, screen)
+        with JobBars(console, todo, out) as bars:
+            failed = runner.run(todo, executor, out, bars)
     except KeyboardInterrupt:
         stopped = True
-    sheets = [
-        [sheet(name, task, rows, out) for task, rows in on_tasks.items()]
-        for name, on_tasks in planned.items()
-    ]
-    written(console, sheets, scale, command, out)
     for key, why in failed.items():
         console.print(f"[red]{key}[/] failed: {why}", highlight=False)
     if stopped or failed:
-        left = sum(not w.done(out) for w in todo)
+        left = sum(not work.done(out) for work in todo)
         console.print(f"{left} jobs are left. To go on where this ended:\n  {command}")
     return not (stopped or failed)
 
 
-def placed(on: str, workers: int | None, out: Path) -> Place:
-    """Where to run: "here" with one worker is this process."""
-    if on == "here":
-        return Here(out) if workers in (None, 1) else Processes(out, workers or 1)
-    if on == "ray" or on.startswith("ray://"):
-        return OnRay(out, on, workers)
-    raise BadInput(f"unknown place {on!r} to run jobs: give here, ray or ray://HOST:PORT")
+def show(console: Console, results: Sequence[ResultTable]) -> None:
+    """Print every table, and what its claims come to."""
+    for result in results:
+        if result.table.columns:
+            console.print(forms.screen(result))
+        for verdict in result.verdicts:
+            console.print(f"  {verdict.sign} {verdict.text}: {verdict.numbers}", highlight=False)
 
 
-def listed(todo: Sequence[Work], seconds: dict[str, float], out: Path) -> Table:
-    """The jobs, what each is, and how long it may take on one core."""
-    table = Table("job", "about", "state")
-    left = 0.0
-    for work in todo:
-        done = work.done(out)
-        left += 0 if done else seconds[work.key]
-        table.add_row(work.key, "–" if done else _long(seconds[work.key]), "done" if done else "")
-    table.caption = (
-        f"{len(todo)} jobs and fits; about {_long(left)} left on one core, a rough guess from what "
-        "the built-in models take"
-    )
-    return table
-
-
-def written(
-    console: Console, sheets: Sequence[Sequence[Sheet]], scale: Scale, command: str, out: Path
-) -> None:
-    """Show every table, and write it in every form; the report holds them all."""
+def _write_tables(results: Sequence[ResultTable], out: Path) -> None:
+    """Write every table in every form, and all of them in one Markdown file."""
     (out / "tables").mkdir(parents=True, exist_ok=True)
     whole = []
-    for group in sheets:
-        for one in group:
-            if one.columns:
-                console.print(render.screen(one))
-            for claim in checked(one):
-                console.print(f"  {claim.sign} {claim.text}: {claim.numbers}", highlight=False)
-        for kind, rendered in FORMATS.items():
-            if group and group[0].columns:
-                text = rendered(group)
-                files.replace(out / "tables" / f"{group[0].name}.{kind}", text.encode())
-                whole += [text] if kind == "md" else []
-    files.replace(out / "tables.md", "\n".join(whole).encode())
-    notes = ""
-    with suppress(FileNotFoundError):
-        notes = (out / "notes.md").read_text(encoding="utf-8")
-    html = page.html(sheets, scale, command, notes)
-    files.replace(out / "report.html", html.encode())
-    console.print(f"The report is in [bold]{out / 'report.html'}[/], tables in {out / 'tables'}.")
+    for table, group in groupby(results, key=lambda result: result.table):
+        on_setups = list(group)
+        if table.columns:
+            texts = {kind: form(on_setups) for kind, form in FORMATS.items()}
+            for kind, text in texts.items():
+                files.write_atomic(out / "tables" / f"{table.name}.{kind}", text.encode())
+            whole.append(texts["md"])
+    files.write_atomic(out / "tables.md", "\n".join(whole).encode())
 
 
-def _long(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
+def _listed(todo: Sequence[Work], out: Path) -> Listing:
+    """The jobs, and which of them are complete."""
+    listing = Listing("job", "state")
+    for work in todo:
+        listing.add_row(work.key, "complete" if work.done(out) else "")
+    left = sum(not work.done(out) for work in todo)
+    listing.caption = f"{len(todo)} jobs and fits, {left} left"
+    return listing

@@ -1,48 +1,105 @@
-"""`tpatcher sme`: one editor on a stream or on folders, one after another."""
+"""Running a job: sequential model editing on its stream, and the numbers of that."""
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tpatcher import files, sme
-from tpatcher.bench import job as jobs
+from tpatcher.bench import activations
+from tpatcher.bench.context import Context
 from tpatcher.bench.job import SCORES, Job
+from tpatcher.bench.progress import bars
+from tpatcher.editors import Editor
 from tpatcher.errors import BadInput
+from tpatcher.example import Example
+from tpatcher.models.model import Model
+from tpatcher.models.retention import AnswerCache
+from tpatcher.patches.codebook import Codebook
 
 
 def run(
-    job: Job, out: Path, console: Console, device: str | None = None, only: int | None = None
+    job: Job,
+    context: Context,
+    editor: Editor,
+    out: Path,
+    update: Callable[..., None] = lambda *, completed, total: None,
 ) -> dict[str, Any]:
-    """Run every folder of a job, or only one; the numbers of all, also kept in out/scores.json."""
-    numbers = range(max(1, job.folders))
-    if only is not None and only not in numbers:
-        raise BadInput(f"folder {only} asked for, but there are {job.folders}, counted from 0")
-    results, found = [], []
-    on = jobs.ground(job, device)
-    jobs.fit(job, out.parent, device, progress=True)  # once, before the bars
-    on.retain(out.parent, progress=True)
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        console=console,
-    ) as progress:  # fmt: skip
-        for i in numbers if only is None else [only]:
-            one = replace(job, folder=i)
-            size = len(on.stream(one))
-            bar = progress.add_task(f"{job.editor} {i + 1}/{len(numbers)}", total=size)
+    """Run what is missing of a job. Returns its numbers, which are also kept in out/scores.json.
 
-            def tell(step: sme.Step, bar: Any = bar) -> None:
-                progress.update(bar, completed=step.index + 1)
-
-            results.append(jobs.run(one, out / str(i), out.parent, device, tell))
-            progress.update(bar, completed=size)
-            found.append(sme.read(out / str(i))[1])
-    about = {k: v for k, v in job.to_json().items() if k != "folder"}
-    many = job.folders and only is None
-    scores = sme.summary(found) if many else results[0]["scores"]
-    result = {"job": about, "f0": results[0]["f0"], "scores": scores}
-    files.replace(out / SCORES, json.dumps(result, indent=1).encode())
+    `update` hears how many examples of the stream the model has seen, and of how many.
+    """
+    if (out / SCORES).exists():
+        kept: dict[str, Any] = json.loads((out / SCORES).read_bytes())
+        if kept["job"] == job.to_json():
+            return kept
+    began = perf_counter()
+    stream, mistakes = context.stream(job)
+    retained, model = context.retained, context.model.twin()
+    steps = []
+    for step in sme.run(
+        model, editor, stream, retained, job.measure_every, out, job.shown_rephrasings, mistakes
+    ):
+        steps.append(step)
+        update(completed=step.index + 1, total=len(stream))
+    update(completed=len(stream), total=len(stream))
+    result = {
+        "job": job.to_json(),
+        "f0": {
+            "memory": len(context.memory) + len(context.traffic),
+            **{name: _accuracy(cache) for name, cache in retained.items()},
+        },
+        "scores": sme.score(steps, mistakes).to_json(),
+        "bytes_per_edit": _bytes_per_edit(model),
+        "activations": activations.measure(model, _mistakes(retained["test"])),
+        "seconds": round(perf_counter() - began, 1),
+    }
+    files.write_atomic(out / SCORES, json.dumps(result, indent=1).encode())
     return result
+
+
+def run_folders(
+    job: Job, context: Context, out: Path, console: Console, folder: int | None = None
+) -> dict[str, Any]:
+    """Run all folders of a job, or one. Returns their numbers, also kept in out/scores.json."""
+    count = max(1, job.folders)
+    if folder is not None and folder not in range(count):
+        raise BadInput(f"folder {folder} asked for, but there are {job.folders}, counted from 0")
+    editor = context.fitted(job)
+    results, runs = [], []
+    with bars(console) as progress:
+        for i in range(count) if folder is None else [folder]:
+            bar = progress.add_task(f"{job.editor} {i + 1}/{count}", total=None)
+            update = partial(progress.update, bar)
+            results.append(run(replace(job, folder=i), context, editor, out / str(i), update))
+            runs.append(sme.read(out / str(i))[1])
+    about = {k: v for k, v in job.to_json().items() if k != "folder"}
+    many = job.folders and folder is None
+    scores = sme.summary(runs) if many else results[0]["scores"]
+    result = {"job": about, "f0": results[0]["f0"], "scores": scores}
+    files.write_atomic(out / SCORES, json.dumps(result, indent=1).encode())
+    return result
+
+
+def _bytes_per_edit(model: Model) -> float:
+    """What an edit leaves behind; a codebook holds all edits before it too."""
+    sizes = [sum(t.nbytes for t in p.tensors.values()) for p in model.patches]
+    if any(isinstance(p, Codebook) for p in model.patches):
+        sizes = sizes[-1:] + [0] * (len(sizes) - 1)
+    return sum(sizes) / max(1, len(sizes))
+
+
+def _mistakes(answers: AnswerCache, limit: int = 100) -> list[Example]:
+    """The first examples that f0 has wrong."""
+    pairs = zip(answers.examples, answers.right_before, strict=True)
+    return [example for example, right in pairs if not right][:limit]
+
+
+def _accuracy(answers: AnswerCache) -> dict[str, float]:
+    right: Sequence[bool] = answers.right_before
+    return {"examples": len(right), "right": round(sum(right) / max(1, len(right)), 4)}

@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tpatcher.editors import EDITORS
+from tpatcher.editors.finetune import FineTune
+from tpatcher.editors.trained.base import Trained
 
 
 @dataclass(frozen=True)
@@ -13,51 +15,63 @@ class Scale:
     name: str
     folders: int
     edits: dict[str, int | None]  # mistakes per folder, by task; None: all there are
-    whole: dict[str, int | None]  # mistakes of the stream in which there are no folders
-    tr: int  # |D_tr|
-    test: int  # at most so many of D_test
-    memory: int
-    memories: tuple[int, ...]  # of Figure 6
-    every: int  # retention is measured so often in folder 0, for the curves
+    whole_stream: dict[str, int | None]  # mistakes of the stream in which there are no folders
+    n_train: int  # |D_tr|
+    n_test: int  # at most so many of D_test
+    memory_size: int
+    memory_sizes: tuple[int, ...]  # of Figure 6
+    measure_every: int  # edits between two points of a curve
     learning_rate: float  # of fine-tuning
     kl_batch: int
     quick_fits: bool  # trained editors with settings for small models
+    demo: bool = False  # streams of mistakes only
 
     @property
     def about(self) -> str:
         """What is run, in words."""
         fc, qa = self.edits["fc"], self.edits["qa"]
         each = "all their mistakes" if fc is None else f"{fc} mistakes (question answering: {qa})"
-        fc, qa = self.whole["fc"], self.whole["qa"]
+        fc, qa = self.whole_stream["fc"], self.whole_stream["qa"]
         whole = "all mistakes" if fc is None else f"the first {fc} ({qa}) mistakes"
-        test = "all of D_test" if self.test >= 100_000 else f"{self.test:,} of D_test"
+        test = "all of D_test" if self.n_test >= 100_000 else f"{self.n_test:,} of D_test"
         fits = "their settings for small models" if self.quick_fits else "their papers' settings"
         return (
             f"{self.folders} folders with {each}, and {whole} of the whole edit set as one stream; "
-            f"D_tr of {self.tr:,} and {test}; {self.memory:,} memory examples; fine-tuning at "
-            f"{self.learning_rate:g} with a KL batch of {self.kl_batch}; trained editors with "
-            f"{fits}"
+            f"D_tr of {self.n_train:,} and {test}; {self.memory_size:,} memory examples; "
+            f"fine-tuning at {self.learning_rate:g} with a KL batch of {self.kl_batch}; trained "
+            f"editors with {fits}"
         )
 
-    def bounded(self, edits: int | None) -> "Scale":
-        """The same with so many mistakes per folder, and twice as many where there are none."""
+    def with_edits(self, edits: int | None) -> "Scale":
+        """This scale with `edits` mistakes per folder and twice as many in the single stream."""
         if edits is None:
             return self
-        return replace(self, edits=dict.fromkeys(self.edits, edits),
-                       whole=dict.fromkeys(self.whole, 2 * edits),
-                       every=max(1, min(self.every, edits // 4)))  # fmt: skip
+        return replace(
+            self,
+            edits=dict.fromkeys(self.edits, edits),
+            whole_stream=dict.fromkeys(self.whole_stream, 2 * edits),
+            measure_every=max(1, min(self.measure_every, edits // 4)),
+        )
+
+    def editor_fields(self, editor: str) -> dict[str, Any]:
+        """What this scale sets of an editor."""
+        kind = EDITORS[editor]
+        if issubclass(kind, FineTune):
+            batch = {"kl_batch": self.kl_batch} if kind.constrained else {}
+            return {"learning_rate": self.learning_rate} | batch
+        return dict(kind.SMALL) if issubclass(kind, Trained) and self.quick_fits else {}
 
 
 SMALL = Scale(
     name="small",
     folders=2,
     edits={"fc": 15, "qa": 10},
-    whole={"fc": 20, "qa": 15},
-    tr=400,
-    test=400,
-    memory=4_000,
-    memories=(500, 1_000, 2_000, 4_000),
-    every=2,
+    whole_stream={"fc": 20, "qa": 15},
+    n_train=400,
+    n_test=400,
+    memory_size=4_000,
+    memory_sizes=(500, 1_000, 2_000, 4_000),
+    measure_every=2,
     learning_rate=1e-4,
     kl_batch=32,
     quick_fits=True,
@@ -66,23 +80,14 @@ FULL = Scale(
     name="full",
     folders=20,
     edits={"fc": None, "qa": None},
-    whole={"fc": None, "qa": None},
-    tr=10_000,
-    test=1_000_000,
-    memory=40_000,
-    memories=(5_000, 10_000, 20_000, 40_000),
-    every=10,
+    whole_stream={"fc": None, "qa": None},
+    n_train=10_000,
+    n_test=1_000_000,
+    memory_size=40_000,
+    memory_sizes=(5_000, 10_000, 20_000, 40_000),
+    measure_every=10,
     learning_rate=1e-5,
     kl_batch=512,
     quick_fits=False,
 )
 SCALES = {"small": SMALL, "full": FULL}
-
-
-def trained(editor: str, quick: bool) -> dict[str, Any]:
-    """A trained editor's fields, written out: its paper's, or those for small models."""
-    if not quick:
-        return {}
-    kind: Any = EDITORS[editor]
-    small, usual = kind.small(), kind()
-    return {k: v for k, v in small.settings().items() if v != usual.settings()[k]}

@@ -16,11 +16,12 @@ from transformers.pytorch_utils import Conv1D
 
 from tpatcher import files
 from tpatcher.checkpoints import onnx as graph
-from tpatcher.errors import NotFixed, UnsupportedArchitecture
+from tpatcher.errors import NotExported, UnsupportedArchitecture
 from tpatcher.models.loading import AUTO, load
 from tpatcher.models.model import Model
 from tpatcher.nets import ffn
-from tpatcher.patches.neurons import Neurons, rows
+from tpatcher.nets.rows import Rows
+from tpatcher.patches.neurons import Neurons
 
 # Where configs say how wide a feed-forward layer is.
 WIDTHS = ("decoder_ffn_dim", "intermediate_size", "ffn_dim", "n_inner", "hidden_dim", "d_ff")
@@ -30,49 +31,51 @@ CLOSE = 1e-4  # logits of the baked model may differ by this much
 def bake(
     model: Model, directory: str | Path, texts: Sequence[str] = (), *, onnx: bool = False
 ) -> float:
-    """Write the model with its patches as a stock checkpoint; returns how far its logits differ.
+    """Write the model with its patches as a stock checkpoint; returns the largest logit difference.
 
-    It is loaded by the plain Auto classes and compared with the model on the patches' own
-    examples and on `texts`. If an answer or a logit differs, nothing is left behind. With
-    `onnx`, the same model is beside it as model.onnx, compared as well.
+    The checkpoint is loaded by the plain Auto classes and compared with the model on the patches'
+    own examples and on `texts`. If an answer or a logit differs, nothing is left behind. With
+    `onnx`, the same model is written as model.onnx too, and compared as well.
     """
     if onnx:
-        graph.available()
-    with files.fresh(directory) as made:
-        baked(model).save_pretrained(made)
+        graph.check_installed()
+    with files.new_directory(directory) as made:
+        _baked(model).save_pretrained(made)
         model.tokenizer.save_pretrained(made)
         asked = [p.example.text for p in model.patches if p.example] + list(texts) + ["hello"]
         asked = list(dict.fromkeys(asked))
         other = load(made, task=model.task.name)
-        apart = compare(model, other, asked)
+        apart = _compare(model, other, asked)
         if onnx:
             apart = max(apart, graph.export(other, made, asked))
     return apart
 
 
-def baked(model: Model) -> PreTrainedModel:
+def _baked(model: Model) -> PreTrainedModel:
     """A stock net with the patches among its weights."""
     other = [p.kind for p in model.patches if not isinstance(p, Neurons) and p.kind != "weights"]
     if other:
-        raise UnsupportedArchitecture(f"a patch of the kind {other[0]!r} is no weight; {PACK}")
+        raise UnsupportedArchitecture(
+            f"a patch of the kind {other[0]!r} is not made of weights; {PACK}"
+        )
     layers = range(-len(ffn.layers(model.net)), 0)
-    more = max(len(rows(model.patches, layer)[1]) for layer in layers)
+    more = max(len(model.rows(layer)) for layer in layers)
     if not more:
         return model.net
-    config, like = widened(model, more)
+    config, like = _widened(model, more)
     state = model.net.state_dict()
     for layer in layers:
         place = ffn.find(model.net, layer)
-        keys, bias, values = padded(*rows(model.patches, layer), more, place.width)
-        grow(state, like, place.first, keys, bias)
+        rows = _padded(model.rows(layer).to("cpu"), more)
+        _grow(state, like, place.first, rows.keys, rows.bias)
         if place.up is not None:
-            grow(state, like, place.up, torch.zeros_like(keys), torch.ones(more))
-        stock = unwrapped(model.net, place.second)
+            _grow(state, like, place.up, torch.zeros_like(rows.keys), torch.ones(more))
+        stock = ffn.unwrap(model.net.get_submodule(place.second))
         axis = 0 if isinstance(stock, Conv1D) else 1
-        new = values if axis == 0 else values.T
+        new = rows.values if axis == 0 else rows.values.T
         name = f"{place.second}.weight"
         state[name] = torch.cat([state[name], new.to(state[name])], dim=axis)
-        complete(state, like, place.second)
+        _complete(state, like, place.second)
     net: PreTrainedModel = AUTO[model.task.name].from_config(config)
     net.load_state_dict(state)
     if model.task.name != "classify":
@@ -83,15 +86,15 @@ def baked(model: Model) -> PreTrainedModel:
 PACK = "share the patches as a pack instead (save_patches), which every architecture can wear"
 
 
-def widened(model: Model, more: int) -> tuple[PreTrainedConfig, PreTrainedModel]:
-    """A config whose feed-forward layers have `more` neurons and biases, and its empty net."""
+def _widened(model: Model, more: int) -> tuple[PreTrainedConfig, PreTrainedModel]:
+    """A config whose feed-forward layers have `more` neurons and biases, and its net on meta."""
     place = ffn.find(model.net)
-    stock: Any = unwrapped(model.net, place.second)
+    stock: Any = ffn.unwrap(model.net.get_submodule(place.second))
     axis = 0 if isinstance(stock, Conv1D) else 1
     shape = list(stock.weight.shape)
     shape[axis] += more
     lacking = f"has no setting for the width of its layers (looked for {', '.join(WIDTHS)})"
-    for config in variants(model.net.config, shape[axis]):
+    for config in _variants(model.net.config, shape[axis]):
         with torch.device("meta"):
             like: PreTrainedModel = AUTO[model.task.name].from_config(config)
         if list(like.get_submodule(place.second).weight.shape) != shape:  # type: ignore[union-attr, arg-type]
@@ -103,7 +106,7 @@ def widened(model: Model, more: int) -> tuple[PreTrainedConfig, PreTrainedModel]
     raise UnsupportedArchitecture(f"{type(model.net).__name__} {lacking}; {PACK}")
 
 
-def variants(config: PreTrainedConfig, width: int) -> Iterator[PreTrainedConfig]:
+def _variants(config: PreTrainedConfig, width: int) -> Iterator[PreTrainedConfig]:
     """Configs with another width, and with biases where they can be switched on (Llama)."""
     for name in WIDTHS:
         if hasattr(config, name):
@@ -117,18 +120,16 @@ def variants(config: PreTrainedConfig, width: int) -> Iterator[PreTrainedConfig]
                 yield changed
 
 
-def padded(keys: Tensor, bias: Tensor, values: Tensor, n: int, d: int) -> tuple[Tensor, ...]:
+def _padded(rows: Rows, n: int) -> Rows:
     """The neurons of one layer, with zeros up to n of them."""
-    short = n - len(bias)
-    empty = torch.zeros(short, d)
-    if short == n:
-        return empty, torch.zeros(n), empty
-    wide = [torch.cat([keys, empty]), torch.cat([bias, torch.zeros(short)])]
-    return (*wide, torch.cat([values, empty]))
+    short, width = n - len(rows), rows.keys.shape[1]
+    return rows + Rows(
+        *(torch.zeros(shape) for shape in ((short, width), (short,), (short, width)))
+    )
 
 
-def grow(state: dict[str, Tensor], like: nn.Module, name: str, keys: Tensor, bias: Tensor) -> None:
-    """Put further outputs into a first matrix and its bias."""
+def _grow(state: dict[str, Tensor], like: nn.Module, name: str, keys: Tensor, bias: Tensor) -> None:
+    """Add outputs to a first matrix and its bias."""
     weight = state[f"{name}.weight"]
     column = isinstance(like.get_submodule(name), Conv1D)
     new = keys.T if column else keys
@@ -139,28 +140,23 @@ def grow(state: dict[str, Tensor], like: nn.Module, name: str, keys: Tensor, bia
     state[f"{name}.bias"] = torch.cat([old, bias.to(old)])
 
 
-def complete(state: dict[str, Tensor], like: nn.Module, name: str) -> None:
-    """A bias of zeros for a second matrix that got one switched on."""
+def _complete(state: dict[str, Tensor], like: nn.Module, name: str) -> None:
+    """Add a bias of zeros to a second matrix that got one switched on."""
     bias = getattr(like.get_submodule(name), "bias", None)
     if bias is not None and f"{name}.bias" not in state:
         state[f"{name}.bias"] = state[f"{name}.weight"].new_zeros(bias.shape)
 
 
-def unwrapped(net: nn.Module, name: str) -> nn.Module:
-    module = net.get_submodule(name)
-    return module.inner if isinstance(module, ffn.Wrapped) else module
-
-
 @torch.no_grad()
-def compare(model: Model, other: Model, texts: Sequence[str]) -> float:
-    """The largest difference of logits along the model's answers; `NotFixed` if it is too large."""
+def _compare(model: Model, other: Model, texts: Sequence[str]) -> float:
+    """The largest difference of logits along the answers; `NotExported` if it is too large."""
     apart = 0.0
     for start in range(0, len(texts), 32):
         part = texts[start : start + 32]
         said = model.task.predict(model.net, part)
         if other.task.predict(other.net, part) != said:
-            raise NotFixed(
-                f"the baked model answers otherwise, on one of {list(part[:3])} …; {PACK}"
+            raise NotExported(
+                f"the baked model gives another answer to one of {list(part[:3])} …; {PACK}"
             )
         forced = model.task.force(part, said)
         inputs = {k: v.to(model.net.device) for k, v in forced.inputs.items()}
@@ -169,5 +165,5 @@ def compare(model: Model, other: Model, texts: Sequence[str]) -> float:
         theirs = other.task.logits(other.net(**inputs), forced).float()
         apart = max(apart, float((mine.cpu() - theirs.cpu()).abs().max()))
     if apart > CLOSE * (1 if model.net.dtype == torch.float32 else 100):
-        raise NotFixed(f"the baked model's logits differ by {apart:.2g}; {PACK}")
+        raise NotExported(f"the baked model's logits differ by {apart:.2g}; {PACK}")
     return apart

@@ -1,4 +1,4 @@
-"""The two small models that come with the package, trained from its facts."""
+"""Training the two small models that come with the package, from its built-in facts alone."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,24 +6,27 @@ from typing import TYPE_CHECKING, Literal
 
 from tpatcher.checkpoints.train import Recipe, fit
 from tpatcher.data.builtin import LABELS, builtin_fc, builtin_qa
-from tpatcher.errors import BadInput
+from tpatcher.errors import unknown
 from tpatcher.example import Example
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 BuiltinName = Literal["builtin-fc", "builtin-qa"]
-
-
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # BART's order, so that its config's ids hold
-
 
 # Small models learn by heart only with a large rate. An epoch shows every phrasing twice: as itself
 # and as the rephrasing of another.
 BUILTIN: dict[str, Recipe] = {
-    "builtin-fc": Recipe(epochs=1.8, rate=1e-3, warmup=0.05, agreement=0.1, half=True),
+    "builtin-fc": Recipe(epochs=1.8, rate=1e-3, warmup=0.05, agreement=0.1, store_half=True),
     "builtin-qa": Recipe(
-        epochs=1.5, rate=1e-3, warmup=0.05, smoothing=0.1, agreement=0.1, scratch=True, half=True
+        epochs=1.5,
+        rate=1e-3,
+        warmup=0.05,
+        smoothing=0.1,
+        agreement=0.1,
+        from_scratch=True,
+        store_half=True,
     ),
 }
 
@@ -31,11 +34,11 @@ BUILTIN: dict[str, Recipe] = {
 def train_builtin(
     name: BuiltinName, out: Path, *, recipe: Recipe | None = None, progress: bool = True
 ) -> Path:
-    """Train one of the two models of the package from nothing but the built-in facts."""
+    """Train one of the two models; returns its folder, `out`."""
     from transformers import set_seed
 
     if name not in BUILTIN:
-        raise BadInput(f"unknown built-in model {name!r}; there are {', '.join(BUILTIN)}")
+        raise unknown("built-in model", name, BUILTIN)
     recipe = recipe or BUILTIN[name]
     set_seed(recipe.seed)
     split = builtin_fc() if name == "builtin-fc" else builtin_qa()
@@ -45,7 +48,7 @@ def train_builtin(
 
 
 def small_tokenizer(rows: Sequence[Example], size: int = 5000) -> "PreTrainedTokenizerBase":
-    """A byte-level BPE of a training set's texts and answers, which spells answers back exactly."""
+    """A byte-level BPE trained on texts and answers; it decodes every answer exactly."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 

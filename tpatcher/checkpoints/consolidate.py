@@ -1,7 +1,7 @@
-"""A new base out of a model and all its fixes: the paper's advice for a chain that has grown long.
+"""A new base model that has learned the fixes of an old one: the paper's advice for many fixes.
 
-The base is fine-tuned on the fixes, with replay of ordinary texts as they are answered now, and
-what comes out is checked as it will be loaded. It appears as a whole, or not at all.
+The base is fine-tuned on the fixes and on ordinary texts as the model answers them now. The new
+base is checked as it will be loaded, and appears as a whole or not at all.
 """
 
 import random
@@ -27,14 +27,14 @@ Lesson = tuple[str, list[int]]  # a text, and the label or tokens to say
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How the base is trained, and what must hold of it afterwards."""
+class Settings:
+    """How the base is trained, and what the new base must fulfil."""
 
     retention: float = 0.95  # of held-out answers that must stay as they are
-    flips: int = 0  # canaries that may become wrong
+    max_flips: int = 0  # canaries that may become wrong
     steps: int = 2000  # at most; it ends when the fixes hold and the replay is kept
-    every: int = 25  # steps between two looks at that
-    cooling: float = 0.6  # of the learning rate at each look, once all fixes hold
+    check_every: int = 25  # steps between two checks of that
+    cooling: float = 0.6  # factor of the learning rate at each check, once all fixes hold
     learning_rate: float = 3e-4
     fixes: int = 16  # in a batch
     replay: int = 32  # in a batch
@@ -45,8 +45,8 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Report:
-    """What was found on the new base."""
+class Outcome:
+    """How the new base does."""
 
     fixes: int
     lost: list[str]  # texts of fixes, or of their rephrasings, that hold now and would not
@@ -56,20 +56,20 @@ class Report:
     kept: float  # share of held-out answers that stay as they are
     steps: int
 
-    def reasons(self, recipe: Recipe) -> list[str]:
-        """Why it must not take the model's place; none: it may."""
+    def reasons(self, settings: Settings) -> list[str]:
+        """Why the new base must not replace the model; empty if it may."""
         out = []
         if self.lost:
             out.append(f"{len(self.lost)} of the fixes would be lost, such as {self.lost[0]!r}")
-        if len(self.flipped) > recipe.flips:
+        if len(self.flipped) > settings.max_flips:
             out.append(
                 f"{len(self.flipped)} of {self.canaries} canaries would become wrong (allowed: "
-                f"{recipe.flips}), such as {self.flipped[0]!r}"
+                f"{settings.max_flips}), such as {self.flipped[0]!r}"
             )
-        if self.kept < recipe.retention:
+        if self.kept < settings.retention:
             out.append(
                 f"{self.kept:.1%} of {self.held_out} held-out answers would stay as they are "
-                f"(asked for: {recipe.retention:.1%}); give more texts, or ask for less"
+                f"(asked for: {settings.retention:.1%}); give more texts, or ask for less"
             )
         return out
 
@@ -79,53 +79,53 @@ def consolidate(
     texts: Sequence[str],
     directory: str | Path,
     *,
-    taught: Sequence[Example] = (),
+    learned: Sequence[Example] = (),
     canaries: Sequence[Example] = (),
-    recipe: Recipe | None = None,
+    settings: Settings | None = None,
     progress: bool = False,
-) -> tuple[Model, Report]:
+) -> tuple[Model, Outcome]:
     """Write a base that needs none of the model's patches; `Refused` if a check fails.
 
-    `texts` is ordinary traffic; `taught` are fixes that the base itself has learned before.
+    `texts` is ordinary traffic; `learned` are fixes that the base learned at an earlier time.
     The model is not touched, and its patches stay valid on the base that they were made for.
     """
-    recipe = recipe or Recipe()
-    fixes = learned(model, taught)
+    settings = settings or Settings()
+    fixes = fixes_to_teach(model, learned)
     asked = [e.text for e in fixes] + [t for e in fixes for t in e.rephrasings]
     known = {t.strip() for t in asked}
     ordinary = [t for t in dict.fromkeys(texts) if t.strip() not in known]
     if len(ordinary) < 10:
         raise NotFitted(f"{len(ordinary)} ordinary texts are too few to keep a model as it is")
-    random.Random(recipe.seed).shuffle(ordinary)
-    cut = min(recipe.held_out, len(ordinary) // 5)
+    random.Random(settings.seed).shuffle(ordinary)
+    cut = min(settings.held_out, len(ordinary) // 5)
     held, replayed = ordinary[:cut], ordinary[cut:]
-    with files.fresh(directory) as made:
-        net, steps = tune(model, lessons(model, fixes), replayed, recipe, progress)
+    with files.new_directory(directory) as made:
+        net, steps = _tune(model, _lessons(model, fixes), replayed, settings, progress)
         net.save_pretrained(made)
         model.tokenizer.save_pretrained(made)
         new = load(made, task=model.task.name, device=str(model.net.device))
-        report = check(model, new, fixes, canaries, held, steps)
-        if reasons := report.reasons(recipe):
-            raise Refused("the new base is not good enough: " + "; ".join(reasons), report)
-    return Model(new.net, new.tokenizer, model.task.name, name=str(directory)), report
+        outcome = _check(model, new, fixes, canaries, held, steps)
+        if reasons := outcome.reasons(settings):
+            raise Refused("the new base is not good enough: " + "; ".join(reasons), outcome)
+    return Model(new.net, new.tokenizer, model.task.name, name=str(directory)), outcome
 
 
-def learned(model: Model, taught: Sequence[Example] = ()) -> list[Example]:
-    """The fixes that the model wears or was taught; of those for one text, the newest."""
+def fixes_to_teach(model: Model, learned: Sequence[Example] = ()) -> list[Example]:
+    """The fixes of the model's patches and those learned before; for each text, the newest."""
     if nameless := [p.id for p in model.patches if p.example is None]:
         raise BadInput(
             f"patch {nameless[0]} has no text (a pack that was saved without): what it fixes "
             "cannot be taught to a base"
         )
     worn = [p.example for p in model.patches if p.example]
-    newest = {e.text.strip(): e for e in (*taught, *worn)}
+    newest = {e.text.strip(): e for e in (*learned, *worn)}
     if not worn:
         raise BadInput("there is no fix to consolidate")
     return list(newest.values())
 
 
-def lessons(model: Model, fixes: Sequence[Example]) -> list[Lesson]:
-    """The fixes as they are said, and those rephrasings that the model has right."""
+def _lessons(model: Model, fixes: Sequence[Example]) -> list[Lesson]:
+    """Texts and targets of the fixes, and of their rephrasings that the model has right."""
     pairs = [(e.text, e.answer) for e in fixes]
     also = [Example(t, e.answer, e.also) for e in fixes for t in e.rephrasings]
     right = model.correct(also)
@@ -133,88 +133,88 @@ def lessons(model: Model, fixes: Sequence[Example]) -> list[Lesson]:
     return [(text, model.task.target(text, answer)) for text, answer in pairs]
 
 
-def tune(
-    model: Model, fixes: list[Lesson], texts: Sequence[str], recipe: Recipe, progress: bool
+def _tune(
+    model: Model, fixes: list[Lesson], texts: Sequence[str], settings: Settings, progress: bool
 ) -> tuple[PreTrainedModel, int]:
-    """A copy of the base, trained until it says the fixes and the replay as the model does.
+    """A copy of the base, trained until it answers fixes and replay as the model does; steps made.
 
-    It is float32 and shares no tensor with the model while it is trained.
+    While it is trained it is float32 and shares no tensor with the model.
     """
     bare = model.unpatched().net
     net: PreTrainedModel = deepcopy(bare).float().eval()
     adam = torch.optim.AdamW(
-        list(matrices(net).values()), lr=recipe.learning_rate, weight_decay=0.0
+        list(matrices(net).values()), lr=settings.learning_rate, weight_decay=0.0
     )
-    draw = random.Random(recipe.seed)
-    replay = list(zip(texts, said(model, model.net, texts), strict=True))
+    draw = random.Random(settings.seed)
+    replay = list(zip(texts, _predict(model, model.net, texts), strict=True))
     sample = draw.sample(replay, min(len(replay), 300))
-    enough = (1 + recipe.retention) / 2  # beyond the bar, because held-out texts fare worse
+    enough = (1 + settings.retention) / 2  # beyond the bar, because held-out texts fare worse
     cooled = 1.0
     with Progress(disable=not progress, transient=True) as bar:
-        task = bar.add_task("teaching", total=recipe.steps)
-        for step in range(1, recipe.steps + 1):
+        task = bar.add_task("teaching", total=settings.steps)
+        for step in range(1, settings.steps + 1):
             force = model.task.force
-            mine = force(*unzip(draw.sample(fixes, min(recipe.fixes, len(fixes)))))
-            others = force(*unzip(draw.sample(replay, min(recipe.replay, len(replay)))))
+            mine = force(*_unzip(draw.sample(fixes, min(settings.fixes, len(fixes)))))
+            others = force(*_unzip(draw.sample(replay, min(settings.replay, len(replay)))))
             with torch.no_grad():
                 before = logits(model, model.net, others)
             loss = cross_entropy(logits(model, net, mine), mine)
-            loss = loss + recipe.anchor * kl(before, logits(model, net, others))
-            descend(loss, adam, recipe.clip)
+            loss = loss + settings.anchor * kl(before, logits(model, net, others))
+            descend(loss, adam, settings.clip)
             bar.advance(task)
-            if step % recipe.every == 0:
-                hold, kept = share(model, net, fixes), share(model, net, sample)
+            if step % settings.check_every == 0:
+                hold, kept = _agreement(model, net, fixes), _agreement(model, net, sample)
                 bar.update(task, description=f"{hold:.0%} of fixes hold, {kept:.1%} is kept")
                 if hold == 1 and (kept >= enough or cooled < 0.05):
                     break
                 if hold == 1:  # what is left is to settle, in ever smaller steps
-                    cooled *= recipe.cooling
-                    adam.param_groups[0]["lr"] = cooled * recipe.learning_rate
+                    cooled *= settings.cooling
+                    adam.param_groups[0]["lr"] = cooled * settings.learning_rate
     return net.to(bare.dtype), step
 
 
 @torch.inference_mode()
-def said(model: Model, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
-    """What a net says, really run, in the form of the task's targets."""
+def _predict(model: Model, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
+    """The net's answers, in the form of the task's targets."""
     parts = (texts[start : start + 32] for start in range(0, len(texts), 32))
     return [one for part in parts for one in model.task.predict(net, part)]
 
 
-def share(model: Model, net: PreTrainedModel, wanted: Sequence[Lesson]) -> float:
-    """How many of the lessons a net says, really run."""
-    texts, targets = unzip(wanted)
-    found = said(model, net, texts)
+def _agreement(model: Model, net: PreTrainedModel, wanted: Sequence[Lesson]) -> float:
+    """The share of lessons that the net answers as wanted."""
+    texts, targets = _unzip(wanted)
+    found = _predict(model, net, texts)
     return sum(a == b for a, b in zip(found, targets, strict=True)) / len(wanted)
 
 
-def unzip(pairs: Sequence[Lesson]) -> tuple[list[str], list[list[int]]]:
+def _unzip(pairs: Sequence[Lesson]) -> tuple[list[str], list[list[int]]]:
     """Texts, and their targets."""
     return [text for text, _ in pairs], [target for _, target in pairs]
 
 
-def check(
+def _check(
     model: Model,
     new: Model,
     fixes: Sequence[Example],
     canaries: Sequence[Example],
     held: Sequence[str],
     steps: int,
-) -> Report:
-    """Fixes, canaries and held-out texts on both, really run."""
+) -> Outcome:
+    """Compare both models on the fixes, the canaries and the held-out texts."""
     also = [Example(t, e.answer, e.also) for e in fixes for t in e.rephrasings]
     same = [a == b for a, b in zip(model.answer(held), new.answer(held), strict=True)]
-    return Report(
+    return Outcome(
         fixes=len(fixes),
-        lost=broken(model, new, [*fixes, *also]),
+        lost=_broken(model, new, [*fixes, *also]),
         canaries=len(canaries),
-        flipped=broken(model, new, canaries),
+        flipped=_broken(model, new, canaries),
         held_out=len(held),
         kept=sum(same) / len(same),
         steps=steps,
     )
 
 
-def broken(before: Model, after: Model, examples: Sequence[Example]) -> list[str]:
-    """The texts of those that one model has right and the other has not."""
+def _broken(before: Model, after: Model, examples: Sequence[Example]) -> list[str]:
+    """The texts of the examples that are right before and wrong after."""
     pairs: Any = zip(examples, before.correct(examples), after.correct(examples), strict=True)
     return [e.text for e, was, now in pairs if was and not now]

@@ -1,7 +1,7 @@
-"""From a base with a long chain of fixes to one that has learned them, with a chain of its own.
+"""Moving a store's fixes into a new base that has learned them, with a new store beside it.
 
-The entry in the old store is what decides: until it is there nothing has changed, and from then
-on whoever follows that store, or is started with it, goes on with the new base and the new store.
+One entry in the old store decides: until it is there nothing has changed, and from then on every
+service that follows that store, or is started with it, uses the new base and the new store.
 """
 
 import shutil
@@ -11,14 +11,13 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from tpatcher.checkpoints.consolidate import Recipe, Report, consolidate, learned
+from tpatcher.checkpoints.consolidate import Outcome, Settings, consolidate, fixes_to_teach
 from tpatcher.editors import TPatcher
 from tpatcher.errors import AlreadyRight, BadInput, Refused, StaleHead, StoreMoved
 from tpatcher.example import Example
 from tpatcher.models.model import Model
-from tpatcher.store import tables
-from tpatcher.store.location import peek, without_password
-from tpatcher.store.log import Successor
+from tpatcher.store import location, tables
+from tpatcher.store.location import Successor, without_password
 from tpatcher.store.store import Fix, Store
 from tpatcher.store.tables import REPORT
 
@@ -28,8 +27,8 @@ class Settled:
     """A move that was made."""
 
     to: Successor
-    report: Report
-    carried: int  # fixes that came in meanwhile and begin the new chain
+    outcome: Outcome
+    fixed_again: int  # fixes that came in meanwhile: the first ones of the new store
 
 
 def move(
@@ -40,44 +39,50 @@ def move(
     url: str | Path | None = None,
     *,
     canaries: Sequence[Example] = (),
-    recipe: Recipe | None = None,
+    settings: Settings | None = None,
     progress: bool = False,
 ) -> Settled:
-    """Consolidate a store's live fixes into a new base, and let the chain go on in a new store.
+    """Teach a new base the store's live fixes, and let the store go on in a new one at `url`.
 
     If a check fails, or this is stopped, nothing has changed and nothing is left behind.
     """
-    if gone := store.successor():
+    if gone := location.successor(store):
         raise StoreMoved(f"this store has moved to {gone.store!r}; consolidate that one")
-    path, place = Path(directory).resolve(), new_store(store, directory, url)
+    path, new_url = Path(directory).resolve(), _new_store(store, directory, url)
     ids = store.live_ids()
-    worn = model.twin()
-    worn.set_patches(store.patches(ids))
-    taught = store.learned()
-    new, report = consolidate(
-        worn, texts, path, taught=taught, canaries=canaries, recipe=recipe, progress=progress
+    patched = model.twin()
+    patched.set_patches(store.patches(ids))
+    learned = location.learned(store)
+    new, outcome = consolidate(
+        patched,
+        texts,
+        path,
+        learned=learned,
+        canaries=canaries,
+        settings=settings,
+        progress=progress,
     )
-    to, begun = Successor(str(path), without_password(place)), None
+    to, begun = Successor(str(path), without_password(new_url)), None
     try:
-        begun = Store(place, new)
-        begun.record_learned(learned(worn, taught))
-        carried = hand_over(store, ids, new, begun, to, texts)
+        begun = Store(new_url, new.base)
+        location.record_learned(begun, fixes_to_teach(patched, learned))
+        fixed_again = _hand_over(store, ids, new, begun, to, texts)
     except BaseException:  # a stop from the keyboard too
-        if store.successor() is None:  # the deciding entry is not there: nothing has changed
+        if location.successor(store) is None:  # the deciding entry is not there
             if begun is not None:
                 tables.METADATA.drop_all(begun.engine)
                 begun.close()
             shutil.rmtree(path)
         raise
-    carry(store, begun)
+    move_reports(store, begun)
     begun.close()
-    return Settled(to, report, carried)
+    return Settled(to, outcome, fixed_again)
 
 
-def hand_over(
+def _hand_over(
     store: Store, ids: Sequence[int], new: Model, begun: Store, to: Successor, texts: Sequence[str]
 ) -> int:
-    """Say in the old store where it goes on; fixes that came in meanwhile begin the new chain."""
+    """Record the move in the old store; returns how many late fixes the new store begins with."""
     known = list(ids)
     while True:
         head = store.head
@@ -88,10 +93,10 @@ def hand_over(
                 "out of it; consolidate once more"
             )
         if late := store.fixes(set(now) - set(known)):
-            fix_again(new, begun, late, texts)
+            _fix_again(new, begun, late, texts)
             known = now
         try:
-            store.move(to, parent=head, who="consolidate")
+            location.record_move(store, to, parent=head, who="consolidate")
         except StoreMoved:  # somebody else has consolidated it
             raise
         except StaleHead:  # one more came in: take it along too
@@ -99,9 +104,9 @@ def hand_over(
         return len(begun.live_ids())
 
 
-def fix_again(new: Model, begun: Store, late: Sequence[Fix], texts: Sequence[str]) -> None:
+def _fix_again(new: Model, begun: Store, late: Sequence[Fix], texts: Sequence[str]) -> None:
     """Fix on the new base what was fixed on the old one after its fixes had been read."""
-    editor = TPatcher().fit(new, [*texts, *(e.text for e in begun.learned())])
+    editor = TPatcher().fit(new, [*texts, *(e.text for e in location.learned(begun))])
     for fix in late:
         assert fix.example is not None, "a store that is served keeps every fix with its text"
         try:
@@ -112,8 +117,8 @@ def fix_again(new: Model, begun: Store, late: Sequence[Fix], texts: Sequence[str
         begun.append(patch, who=fix.who)
 
 
-def carry(left: Store, begun: Store) -> None:
-    """Take the reports that wait in a store over into the one that has followed it.
+def move_reports(left: Store, begun: Store) -> None:
+    """Move the reports that wait in a store into its successor.
 
     The new store has them first: if this is stopped between the two, a report is there twice.
     """
@@ -128,16 +133,18 @@ def carry(left: Store, begun: Store) -> None:
             old.execute(REPORT.update().where(waiting).values(settled="moved"))
 
 
-def new_store(store: Store, directory: str | Path, url: str | Path | None) -> str:
-    """The new store's place: an empty one, a file beside the new base if none is given."""
+def _new_store(store: Store, directory: str | Path, url: str | Path | None) -> str:
+    """The URL of the new store, which must be empty; without one, a file beside the new base."""
     if url is None and store.engine.dialect.name != "sqlite":
-        raise BadInput("give --new-store, an empty database for the fixes of the new base")
-    place = str(url) if url is not None else f"{Path(directory).resolve()}.db"
-    place = place if "://" in place else str(Path(place).resolve())
-    with peek(place) as connection:
+        raise BadInput(
+            "this store is no file: give the URL of an empty database for the fixes of the new base"
+        )
+    found = str(url) if url is not None else f"{Path(directory).resolve()}.db"
+    found = found if "://" in found else str(Path(found).resolve())
+    with location.peek(found) as connection:
         taken = connection is not None and sa.inspect(connection).has_table("about")
     if taken:
         raise BadInput(
-            f"{without_password(place)} is a store already; the new base needs one of its own"
+            f"{without_password(found)} is a store already; the new base needs one of its own"
         )
-    return place
+    return found

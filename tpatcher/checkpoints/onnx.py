@@ -1,6 +1,6 @@
 """A baked model as ONNX, for runtimes other than PyTorch: one forward pass, logits out.
 
-There is no cache in it: whoever generates with it gives all tokens so far at each step.
+The graph has no cache: to generate, give it all tokens so far at each step.
 """
 
 import logging
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tpatcher.errors import BadInput, NotFixed, UnsupportedArchitecture
+from tpatcher.errors import BadInput, NotExported, UnsupportedArchitecture
 from tpatcher.models.model import Model
 from tpatcher.nets.tasks import TeacherForced
 
@@ -22,7 +22,7 @@ FILE = "model.onnx"
 CLOSE = 1e-3  # logits of the two runtimes may differ by this much
 
 
-class Forward(nn.Module):
+class _Forward(nn.Module):
     """A net as a function of tensors alone."""
 
     def __init__(self, net: nn.Module, names: Sequence[str]) -> None:
@@ -41,8 +41,8 @@ class Forward(nn.Module):
         return {} if classify else {"use_cache": False}
 
 
-def available() -> None:
-    """`BadInput` if the extra is not installed."""
+def check_installed() -> None:
+    """Raise `BadInput` if the extra is not installed."""
     for name in ("onnx", "onnxruntime", "onnxscript"):
         if find_spec(name) is None:
             raise BadInput(
@@ -51,14 +51,14 @@ def available() -> None:
 
 
 def export(model: Model, directory: Path, texts: Sequence[str]) -> float:
-    """Write model.onnx into a directory; returns how far its logits differ from the model's.
+    """Write model.onnx into a directory; returns the largest difference of logits.
 
-    Checked on these texts by onnxruntime: `NotFixed` if an answer or a logit differs.
+    onnxruntime runs it on these texts: `NotExported` if an answer or a logit differs.
     """
     import onnxruntime
 
     net, path = model.net.cpu(), directory / FILE
-    sample = forced(model, [*texts, *texts][:2])
+    sample = _forced(model, [*texts, *texts][:2])
     names = list(sample.inputs)
     axes = [{0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC} for _ in names]
     quiet = logging.getLogger("torch.onnx")
@@ -68,10 +68,16 @@ def export(model: Model, directory: Path, texts: Sequence[str]) -> float:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.onnx.export(
-                Forward(net, names).eval(), tuple(sample.inputs.values()), str(path),
-                input_names=names, output_names=["logits"], dynamic_shapes=(tuple(axes),),
-                dynamo=True, verbose=False, external_data=False,
-            )  # fmt: skip
+                _Forward(net, names).eval(),
+                tuple(sample.inputs.values()),
+                str(path),
+                input_names=names,
+                output_names=["logits"],
+                dynamic_shapes=(tuple(axes),),
+                dynamo=True,
+                verbose=False,
+                external_data=False,
+            )
     except Exception as error:  # the exporter raises whatever it meets
         reason = str(error).strip().splitlines()[0]
         raise UnsupportedArchitecture(
@@ -83,35 +89,35 @@ def export(model: Model, directory: Path, texts: Sequence[str]) -> float:
     return compare(model, session, texts)
 
 
-def forced(model: Model, texts: Sequence[str]) -> TeacherForced:
+def _forced(model: Model, texts: Sequence[str]) -> TeacherForced:
     """The texts along the model's own answers."""
     return model.task.force(texts, model.task.predict(model.net, texts))
 
 
 @torch.no_grad()
 def compare(model: Model, session: Any, texts: Sequence[str]) -> float:
-    """The largest difference of logits along the model's answers, and that those win."""
+    """The largest difference of logits along the answers; `NotExported` if an answer differs."""
     apart = 0.0
     for start in range(0, len(texts), 8):
-        part = forced(model, texts[start : start + 8])
+        part = _forced(model, texts[start : start + 8])
         mine = model.task.logits(model.net(**part.inputs), part)
         given = {k: v.numpy() for k, v in part.inputs.items()}
-        theirs = model.task.logits(Output(session.run(["logits"], given)[0]), part)
+        theirs = model.task.logits(_Output(session.run(["logits"], given)[0]), part)
         apart = max(apart, float((mine - theirs).abs().max()))
         if apart > CLOSE:
-            raise NotFixed(f"logits of the ONNX model differ by {apart:.2g}; it was not kept")
+            raise NotExported(f"logits of the ONNX model differ by {apart:.2g}; it was not kept")
         process = model.task.as_decoded
         if (
             not process(model.net, part, theirs)
             .argmax(-1)
             .equal(process(model.net, part, mine).argmax(-1))
         ):
-            raise NotFixed("the ONNX model would answer otherwise; it was not kept")
+            raise NotExported("the ONNX model would give another answer; it was not kept")
     return apart
 
 
-class Output:
-    """Logits of another runtime, as a net gives them out."""
+class _Output:
+    """Logits of another runtime, in the form of a net's output."""
 
     def __init__(self, logits: np.ndarray[Any, Any]) -> None:
         self.logits = torch.from_numpy(logits)

@@ -1,8 +1,8 @@
 """Training f0, the model that is to be edited, with Transformers' own Trainer.
 
-`train` fine-tunes a base model as De Cao et al. (2021) did for the paper's two tasks, and
-`train_builtin` makes the two small models that come with the package. Run again with the same
-folder, both go on from the last checkpoint; the folder appears only when its model is complete.
+`train` fine-tunes a base model as De Cao et al. (2021) did for the paper's two tasks. Run again
+with the same folder it goes on from the last checkpoint; the folder appears only when its model is
+complete. `tpatcher.checkpoints.builtin` trains the two models of the package the same way.
 """
 
 import json
@@ -40,8 +40,8 @@ class Recipe:
     smoothing: float = 0.0
     agreement: float = 0.0  # weight of the loss that draws rephrasings of an example together
     seed: int = 0
-    scratch: bool = False  # the net starts from nothing: tokens never trained are renewed
-    half: bool = False  # store in float16; computed in float32 all the same
+    from_scratch: bool = False  # the net has random weights: tokens never trained are revived
+    store_half: bool = False  # write float16 files; training and answers stay float32
 
 
 FEVER = Recipe()
@@ -88,7 +88,7 @@ def fit(
     recipe: Recipe,
     progress: bool = True,
 ) -> Path:
-    """Train a net, then put it with its tokenizer into a folder that did not exist before."""
+    """Train a net and save it with its tokenizer; `out` must be new or empty."""
     from transformers import (
         DataCollatorForSeq2Seq,
         DataCollatorWithPadding,
@@ -98,7 +98,7 @@ def fit(
 
     if out.exists() and any(out.iterdir()):
         raise BadInput(f"{out} is not empty; give a new folder, or remove what is in it")
-    work = _workplace(out, recipe)
+    work = _work_dir(out, recipe)
     seq2seq = net.config.is_encoder_decoder
     rows = _encode(net, tokenizer, split.train)
     collate: Collate = (
@@ -130,18 +130,18 @@ def fit(
     )
     trainer.train(resume_from_checkpoint=_checkpoint(work))
     net.config.output_hidden_states = False
-    if recipe.scratch and seq2seq:
-        _renew(net, tokenizer, rows)
+    if recipe.from_scratch and seq2seq:
+        _revive_unused_tokens(net, tokenizer, rows)
     saving = work / "finished"
     shutil.rmtree(saving, ignore_errors=True)
-    save(net, tokenizer, saving, half=recipe.half)
+    save(net, tokenizer, saving, half=recipe.store_half)
     os.replace(saving, out)
     shutil.rmtree(work)
     return out
 
 
 def _paired(rows: list[Row], collate: Collate) -> Collate:
-    """Collates a batch followed by a rephrasing of each of its rows."""
+    """A collator that appends to each batch a rephrasing of each of its rows."""
 
     def both(batch: list[Row]) -> Any:
         others = [rows[random.choice(row["others"])] for row in batch]
@@ -152,10 +152,10 @@ def _paired(rows: list[Row], collate: Collate) -> Collate:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Cross-entropy, and that an example's hidden state is nearest to its rephrasing's.
+    """Cross-entropy plus a loss that draws an example's hidden state to its rephrasing's.
 
-    Nearest in a batch, by a softmax over cosines (InfoNCE), at every position that answers. What
-    is unknown then looks alike in other words too, so that a patch for it also covers those.
+    InfoNCE: a softmax over the cosines in a batch, at every answer position. Examples that the
+    model does not know then have similar states in other words too, so that a patch covers them.
     """
 
     recipe: Recipe
@@ -163,7 +163,7 @@ class Agreement:
     def __call__(
         self, outputs: Any, labels: "Tensor", num_items_in_batch: object = None
     ) -> "Tensor":
-        """The loss of a batch whose second half says the same as its first in other words."""
+        """The loss of a batch whose second half rephrases its first."""
         import torch
         from torch.nn import functional as F
 
@@ -185,7 +185,7 @@ class Agreement:
 def save(
     net: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", folder: Path, half: bool
 ) -> None:
-    """Write a net and its tokenizer, in half the bytes if wanted; the config keeps float32."""
+    """Write a net and its tokenizer, as float16 if `half`; the config keeps float32."""
     state = net.state_dict()
     if half:
         halves = {v.data_ptr(): v.half() for v in state.values() if v.is_floating_point()}
@@ -194,8 +194,8 @@ def save(
     tokenizer.save_pretrained(folder)
 
 
-def _workplace(out: Path, recipe: Recipe) -> Path:
-    """The folder of the checkpoints, beside the model's; another recipe cannot go on from them."""
+def _work_dir(out: Path, recipe: Recipe) -> Path:
+    """The folder of the checkpoints, beside `out`; `BadInput` if another recipe began it."""
     work = out.with_name(f".{out.name}.training")
     work.mkdir(parents=True, exist_ok=True)
     noted = work / "recipe.json"
@@ -214,7 +214,7 @@ def _checkpoint(work: Path) -> str | None:
 def _encode(
     net: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", rows: Sequence[Example]
 ) -> list[Row]:
-    """Token ids and labels, cut to what the net can read."""
+    """Token ids, labels and rephrasings of each row, truncated to the context."""
     texts = tokenizer([e.text for e in rows], truncation=True)["input_ids"]
     labels: Sequence[Any] = [e.answer for e in rows]
     if net.config.is_encoder_decoder:
@@ -227,10 +227,12 @@ def _encode(
     return [{"input_ids": t, "labels": a, "others": o} for t, a, o in taught]
 
 
-def _renew(net: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", rows: list[Row]) -> None:
-    """Tokens that no training row has become the sum of their parts, as long as the others.
+def _revive_unused_tokens(
+    net: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", rows: list[Row]
+) -> None:
+    """Set the embedding of each unused token to the sum of its parts, with the usual norm.
 
-    Training only pushed them down, all the same way, until no hidden state could make one win.
+    Training pushes tokens that no row has all the same way, until no hidden state lets one win.
     """
     import torch
 

@@ -1,10 +1,14 @@
-"""The command line: each command a few lines over the library, under the same names."""
+"""Do I know argv? The commands, each a few lines over the library, under the same names."""
 
 import sys
 
 from rich.console import Console
 
-from tpatcher.cli import bench, experiments, fixes, service  # noqa: F401 (each adds commands)
+# Each module adds its commands, and --help lists them in this order.
+# isort: off
+from tpatcher.cli import fixes, service, experiments  # noqa: F401
+
+# isort: on
 from tpatcher.cli.common import app as app
 from tpatcher.errors import TPatcherError
 

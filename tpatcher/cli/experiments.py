@@ -18,6 +18,7 @@ def demo(
     """Sequential model editing on both built-in tasks; needs nothing but this package."""
     from tpatcher.bench.demo import demo as run
 
+    logging_off()
     if not run(console, report, as_json, edits):
         raise typer.Exit(1)
 
@@ -50,7 +51,7 @@ def sme(
         int, typer.Option(help="Examples of D_tr, and at most as many of D_test.")
     ] = 10_000,
     test: Annotated[int | None, typer.Option(help="Examples of D_test, if not as many.")] = None,
-    memory: Annotated[int, typer.Option(help="Memory examples.")] = 40_000,
+    memory_size: Annotated[int, typer.Option(help="Memory examples.")] = 40_000,
     every: Annotated[
         int | None, typer.Option(help="Measure retention every so many edits.")
     ] = None,
@@ -62,24 +63,45 @@ def sme(
     skip_bad: Annotated[bool, typer.Option(help="Count bad lines instead of stopping.")] = False,
     device: Device = None,
 ) -> None:
-    """Sequential model editing on a dataset: the paper's five metrics."""
+    """Sequential model editing (SME) on a dataset: the paper's five metrics."""
+    from tpatcher.bench.context import Context
     from tpatcher.bench.job import Job
-    from tpatcher.bench.run import run
+    from tpatcher.bench.run import run_folders
 
-    fields = json.loads(knobs) | ({"preset": preset} if preset else {})
     job = Job(
-        model, data, editor, fields, path, without, tuple(traffic or ()), folders, folder or 0,
-        edits, most, tr, test, memory, every, given, longer, seed, skip_bad,
-    )  # fmt: skip
+        model=model,
+        data=data,
+        editor=editor,
+        fields=json.loads(knobs) | ({"solver": {"name": preset}} if preset else {}),
+        path=path,
+        exclude=without,
+        traffic=tuple(traffic or ()),
+        folders=folders,
+        folder=folder or 0,
+        edits=edits,
+        limit=most,
+        n_train=tr,
+        n_test=test,
+        memory_size=memory_size,
+        measure_every=every,
+        shown_rephrasings=given,
+        extra_from_test=longer,
+        seed=seed,
+        skip_bad=skip_bad,
+    )
     logging_off()
-    console.print_json(json.dumps(run(job, out, console, device, only=folder)))
+    context = Context.open(job, out.parent, device, progress=True)
+    console.print_json(json.dumps(run_folders(job, context, out, console, folder)))
 
 
 @app.command()
 def reproduce(
-    what: Annotated[
+    names: Annotated[
         list[str] | None,
-        typer.Argument(help="table1 … table7, figure4 … figure7, costs, frontier; all if none."),
+        typer.Argument(
+            metavar="TABLE",
+            help="table1 … table7, figure4 … figure7, costs, frontier; all if none.",
+        ),
     ] = None,
     data: Annotated[
         list[str] | None,
@@ -102,7 +124,7 @@ def reproduce(
     tr: Annotated[
         int | None, typer.Option(help="Examples of D_tr and of D_test, if not the scale's.")
     ] = None,
-    memory: Annotated[
+    memory_size: Annotated[
         int | None, typer.Option(help="Memory examples, if not as many as the scale's.")
     ] = None,
     skip: Annotated[
@@ -113,26 +135,34 @@ def reproduce(
     ] = Path("reproduction"),
     on: Annotated[str, typer.Option(help="here, ray, or ray://HOST:PORT.")] = "here",
     workers: Annotated[int | None, typer.Option(help="Jobs at a time.")] = None,
-    dry_run: Annotated[bool, typer.Option(help="List the jobs and an estimate of time.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Only list the jobs.")] = False,
 ) -> None:
     """Every table and figure of the paper: run the jobs that are missing, make the report."""
     import shlex
     import sys
     from dataclasses import replace
 
-    from tpatcher.bench.experiments import asked, skipped
+    from tpatcher.bench.experiments import rows_named, tables_named
     from tpatcher.bench.reproduce import reproduce as run
-    from tpatcher.bench.reproduce import tasks_of
     from tpatcher.bench.scale import SCALES
+    from tpatcher.bench.setup import setups
 
     logging_off()
-    chosen: dict[str, Any] = {"learning_rate": rate, "tr": tr, "test": tr, "memory": memory}
-    given = {name: value for name, value in chosen.items() if value is not None}
-    size = replace(SCALES[scale].bounded(edits), **given)
-    tasks = tasks_of(data or ["builtin"], model or [], path or [], without)
-    command = shlex.join(["tpatcher", *sys.argv[1:]])
-    names, left_out = asked(what or []), skipped(skip or [])
-    if not run(console, names, tasks, size, out, command, on, workers, dry_run, left_out):
+    sizes = {"learning_rate": rate, "n_train": tr, "n_test": tr, "memory_size": memory_size}
+    given: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None}
+    complete = run(
+        console,
+        tables_named(names or []),
+        setups(data or ["builtin"], model or [], path or [], without),
+        replace(SCALES[scale].with_edits(edits), **given),
+        out,
+        shlex.join(["tpatcher", *sys.argv[1:]]),
+        executor=on,
+        workers=workers,
+        dry_run=dry_run,
+        skip=rows_named(skip or []),
+    )
+    if not complete:
         raise typer.Exit(1)
 
 
@@ -151,20 +181,19 @@ def train(
     """Train the initial model f0; run again with the same OUT, it resumes."""
     from dataclasses import replace
 
-    from tpatcher.checkpoints.builtin import train_builtin
+    from tpatcher.checkpoints.builtin import BUILTIN, train_builtin
     from tpatcher.checkpoints.train import FEVER, ZSRE
     from tpatcher.checkpoints.train import train as fine_tune
     from tpatcher.data import dataset
     from tpatcher.errors import BadInput
-    from tpatcher.models.loading import BUILTIN
 
-    if name in BUILTIN:
-        train_builtin(name, out)  # type: ignore[arg-type]
-    elif base is None or path is None or name not in ("fever", "zsre"):
+    recipes = {**BUILTIN, "fever": FEVER, "zsre": ZSRE}
+    if name not in recipes or (name not in BUILTIN and (base is None or path is None)):
         raise BadInput("give builtin-fc or builtin-qa, or fever or zsre with --base and --path")
+    recipe = recipes[name] if epochs is None else replace(recipes[name], epochs=epochs)
+    if name in BUILTIN:
+        train_builtin(name, out, recipe=recipe)  # type: ignore[arg-type]
     else:
         task = "classify" if name == "fever" else "seq2seq"
-        recipe = FEVER if name == "fever" else ZSRE
-        recipe = recipe if epochs is None else replace(recipe, epochs=epochs)
         fine_tune(base, dataset(name, path), task, out, recipe=recipe)  # type: ignore[arg-type]
     console.print(f"trained: {out}")

@@ -1,27 +1,42 @@
-"""Operating: the service, who may use it, and a new base when there are many fixes."""
+"""The commands around the service: run it, let people in, teach its base all fixes."""
 
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from tpatcher.cli.common import Device, ModelName, app, console, logging_off, opened
+
+Traffic = Annotated[
+    Path | None, typer.Option(help="Texts that the model is used on, to be left alone.")
+]
+Canaries = Annotated[Path | None, typer.Option(help="Examples that must stay right.")]
 
 
 @app.command()
 def serve(
     model: ModelName,
     host: Annotated[
-        str, typer.Option(help="Where to listen; beyond loopback only with tokens.")
+        str, typer.Option(help="The address to listen on; other than loopback only with --tokens.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port.")] = 8000,
-    store: Annotated[str, typer.Option(help="A file, or postgresql+psycopg://…")] = "fixes.db",
-    memory: Annotated[Path | None, typer.Option(help="Ordinary texts, to be left alone.")] = None,
-    canaries: Annotated[Path | None, typer.Option(help="Examples that must stay right.")] = None,
+    port: Annotated[int, typer.Option(help="The port to listen on.")] = 8000,
+    store: Annotated[
+        str, typer.Option(help="Where the fixes are kept: a file, or postgresql+psycopg://…")
+    ] = "fixes.db",
+    traffic: Traffic = None,
+    canaries: Canaries = None,
     tokens: Annotated[Path | None, typer.Option(help="The file that `token` writes.")] = None,
-    flips: Annotated[int, typer.Option(help="Canaries that a fix may flip.")] = 0,
-    shadow: Annotated[bool, typer.Option(help="Only record what would have been done.")] = False,
+    flips: Annotated[int, typer.Option(help="How many canaries a fix may make wrong.")] = 0,
+    share: Annotated[
+        float, typer.Option(help="The largest share of traffic that a fix may fire on.")
+    ] = 0.01,
+    shadow: Annotated[
+        bool, typer.Option(help="Let every fix through; only record what would be refused.")
+    ] = False,
+    drain: Annotated[
+        int, typer.Option(help="Seconds that running requests get to end after SIGTERM.")
+    ] = 30,
     device: Device = None,
 ) -> None:
     """Serve a model: report a mistake, and the next user gets the right answer."""
@@ -29,17 +44,27 @@ def serve(
 
     logging_off()
     run(
-        model, host=host, port=port, store=store, memory=memory, canaries=canaries, tokens=tokens,
-        flips=flips, shadow=shadow, device=device,
-    )  # fmt: skip
+        model,
+        host=host,
+        port=port,
+        store=store,
+        traffic=traffic,
+        canaries=canaries,
+        tokens=tokens,
+        max_flips=flips,
+        max_firing_share=share,
+        shadow=shadow,
+        drain=drain,
+        device=device,
+    )
 
 
 @app.command()
 def token(
-    file: Annotated[Path, typer.Argument(help="Where the hashed tokens are kept.")],
-    name: Annotated[str, typer.Argument(help="Who it is for.")],
+    file: Annotated[Path, typer.Argument(help="The file that keeps the tokens' hashes.")],
+    name: Annotated[str, typer.Argument(help="Who the token is for.")],
     role: Annotated[
-        Literal["answer", "report", "fix", "admin"], typer.Argument(help="What it may do.")
+        Literal["answer", "report", "fix", "admin"], typer.Argument(help="What it allows.")
     ],
 ) -> None:
     """Make a token for the service; it is shown once and kept only as a hash."""
@@ -51,68 +76,79 @@ def token(
 @app.command()
 def consolidate(
     model: ModelName,
-    out: Annotated[Path, typer.Argument(help="A new directory for the new base.")],
-    store: Annotated[
-        str | None, typer.Option(help="The service's store, which then goes on at the new base.")
+    out: Annotated[
+        Path | None, typer.Argument(help="A new directory for the new base model.")
     ] = None,
-    patches: Annotated[Path | None, typer.Option(help="Or a pack of fixes.")] = None,
-    memory: Annotated[Path | None, typer.Option(help="Ordinary texts, to be left alone.")] = None,
-    canaries: Annotated[Path | None, typer.Option(help="Examples that must stay right.")] = None,
-    flips: Annotated[int, typer.Option(help="Canaries that may become wrong.")] = 0,
+    store: Annotated[
+        str | None, typer.Option(help="The store of a service, which switches to the new base.")
+    ] = None,
+    patches: Annotated[Path | None, typer.Option(help="A pack of fixes, instead of --store.")] = (
+        None
+    ),
+    traffic: Traffic = None,
+    canaries: Canaries = None,
+    flips: Annotated[int, typer.Option(help="How many canaries may become wrong.")] = 0,
     retention: Annotated[
         float, typer.Option(help="Share of held-out answers that must stay as they are.")
     ] = 0.95,
-    steps: Annotated[int, typer.Option(help="Training steps at most.")] = 2000,
+    steps: Annotated[int, typer.Option(help="The largest number of training steps.")] = 2000,
     new_store: Annotated[
-        str | None, typer.Option(help="Where the new base's fixes go; OUT.db if not given.")
+        str | None, typer.Option(help="The store of the new base; OUT.db if not given.")
     ] = None,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Take a consolidation of --store back instead.")
+    ] = False,
     device: Device = None,
 ) -> None:
-    """Teach the base all its fixes and begin an empty chain; running services move over.
+    """Teach the base model all its fixes; running services switch to the new base.
 
-    Nothing changes unless every fix, the canaries and the retention hold on the new base.
+    Nothing changes unless every fix, the canaries and the retention hold on the new base. With
+    --undo, services that start with --store use the old base and all its fixes again.
     """
     from tpatcher import data
-    from tpatcher.checkpoints.consolidate import Recipe
+    from tpatcher.checkpoints.consolidate import Settings
     from tpatcher.checkpoints.consolidate import consolidate as teach
     from tpatcher.errors import BadInput
 
-    if (store is None) == (patches is None):
-        raise BadInput("give either --store, or --patches with a pack")
+    if undo:
+        if store is None or out is not None or patches is not None:
+            raise BadInput("--undo needs --store and the old model, and neither OUT nor --patches")
+        _undo(model, store, device)
+        return
+    if out is None or (store is None) == (patches is None):
+        raise BadInput("give OUT, and either --store, or --patches with a pack")
     base = opened(model, patches, device)
-    texts = data.traffic(base.name, memory)
-    kept = data.read_examples(canaries) if canaries else []
-    recipe = Recipe(retention=retention, flips=flips, steps=steps)
+    texts = data.traffic(base.name, traffic)
+    examples = data.read_examples(canaries) if canaries else []
+    settings = Settings(retention=retention, max_flips=flips, steps=steps)
+    options: dict[str, Any] = {"canaries": examples, "settings": settings, "progress": True}
     if store is None:
-        _, report = teach(base, texts, out, canaries=kept, recipe=recipe, progress=True)
-        carried = 0
+        _, report = teach(base, texts, out, **options)
     else:
         from tpatcher.checkpoints.handover import move
         from tpatcher.store.store import Store
 
-        with closing(Store(store, base)) as old:
-            done = move(
-                base, old, texts, out, new_store, canaries=kept, recipe=recipe, progress=True
-            )
-        report, carried = done.report, done.carried
-        console.print(f"services on {store} go on with {done.to.model} and {done.to.store}")
-    console.print(
-        f"consolidated: {out} knows {report.fixes} fixes; {report.kept:.1%} of {report.held_out} "
-        f"held-out answers stay, {len(report.flipped)} of {report.canaries} canaries flipped, "
-        f"{report.steps} steps, {carried} fixes that came in meanwhile",
-        highlight=False,
+        with closing(Store(store, base.base)) as old:
+            done = move(base, old, texts, out, new_store, **options)
+        report = done.outcome
+        _say(f"services on {store} switch to {done.to.model} with the store {done.to.store}")
+        _say(f"{done.fixed_again} fixes came in meanwhile and were made again on the new base")
+    _say(
+        f"{out} has learned {report.fixes} fixes in {report.steps} steps; {report.kept:.1%} of "
+        f"{report.held_out} held-out answers are unchanged, {len(report.flipped)} of "
+        f"{report.canaries} canaries became wrong"
     )
 
 
-@app.command()
-def stay(
-    model: ModelName,
-    store: Annotated[str, typer.Argument(help="A store that has moved to a new base.")],
-    device: Device = None,
-) -> None:
-    """Take a consolidation back: services that start with this store use its own base again."""
+def _undo(model: str, store: str, device: str | None) -> None:
+    """Take a store's move to another base back."""
+    from tpatcher.store.location import undo_move
     from tpatcher.store.store import Store
 
-    with closing(Store(store, opened(model, None, device))) as kept:
-        kept.undo_move(who="stay")
-    console.print(f"{store} goes on with {model}; restart the services that had moved")
+    with closing(Store(store, opened(model, None, device).base)) as kept:
+        undo_move(kept, who="consolidate --undo")
+    _say(f"{store} belongs to {model} again; restart the services that have switched")
+
+
+def _say(text: str) -> None:
+    console.print(text, highlight=False)

@@ -1,7 +1,6 @@
-"""Datasets by name, each read into the parts that Sequential Model Editing needs."""
+"""Do I know a file format? Datasets by name, in the parts that Sequential Model Editing needs."""
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from tpatcher.data.fever import fever
 from tpatcher.data.reader import SkippedLines
 from tpatcher.data.split import Split
 from tpatcher.data.zsre import zsre
-from tpatcher.errors import BadInput, NotFitted
+from tpatcher.errors import BadInput, NotFitted, unknown
 
 __all__ = ["DATASETS", "SkippedLines", "Split", "dataset", "read_examples", "read_texts", "traffic"]
 
@@ -29,26 +28,23 @@ DATASETS: dict[str, Callable[..., Split]] = {
 def dataset(name: str, data: Path | str | None = None, **options: Any) -> Split:
     """A dataset by its name, from the folder or file `data`; options are those of its loader."""
     if name not in DATASETS:
-        near = get_close_matches(name, DATASETS, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise BadInput(f"Unknown dataset {name!r}.{hint} Available: {', '.join(DATASETS)}.")
+        raise unknown("dataset", name, DATASETS)
     built_in = name.startswith("builtin-")
     if built_in and data is not None:
-        raise BadInput(f"The dataset {name!r} is built in and reads no files; found {str(data)!r}.")
+        raise BadInput(f"the dataset {name!r} is built in and reads no files; found {str(data)!r}")
     if not built_in and data is None:
-        raise BadInput(f"The dataset {name!r} needs the folder or file that holds it.")
+        raise BadInput(f"the dataset {name!r} needs the folder or file that holds it")
     return DATASETS[name](**options) if data is None else DATASETS[name](data, **options)
 
 
-def traffic(name: str, path: Path | str | None = None, most: int = 8_000) -> list[str]:
-    """Ordinary texts of a model: those of a file, or some that a built-in model was trained on."""
+def traffic(name: str, path: Path | str | None = None, limit: int = 8_000) -> list[str]:
+    """Ordinary texts for a model: those of a file, or some that a built-in model was trained on."""
     if path is not None:
         return read_texts(path)
     if not (name.startswith("builtin-") and name in DATASETS):
         raise NotFitted(
             f"no traffic is known for {name!r}, and what is not known cannot be left alone: give a "
-            "file with a few thousand texts like those the model is used on, .txt, .jsonl or .csv "
-            "(--traffic for `fix`, --memory for `serve` and `consolidate`)"
+            "file with a few thousand texts like those the model is used on, .txt, .jsonl or .csv"
         )
     known = [example.text for example in dataset(name).train]
-    return known[:: max(1, len(known) // most)]
+    return known[:: max(1, len(known) // limit)]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from tpatcher.data.split import Split
-from tpatcher.example import Example, normal
+from tpatcher.example import Example, matches
 
 FACTS = Path(__file__).with_name("facts")
 HELD_OUT = 0.15  # share of facts that the built-in models never see: what there is to edit
@@ -35,10 +35,6 @@ class Fact:
     subject: str
     answer: str
     also: tuple[str, ...] = ()
-
-    def right(self, answer: str) -> bool:
-        """Whether an answer is one of the right ones."""
-        return normal(answer) in {normal(a) for a in (self.answer, *self.also)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +133,7 @@ def _claim(fact: Fact, truth: bool, rng: random.Random) -> Item:
     true ones, so that the answer alone tells nothing.
     """
     said = fact.answer
-    while not truth and fact.right(said):
+    while not truth and matches(said, (fact.answer, *fact.also)):
         said = rng.choice(_of_relation(fact.relation)).answer
     return Item(fact, said, LABELS[truth])
 

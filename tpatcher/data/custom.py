@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tpatcher.data.fields import objects, text, texts
+from tpatcher.data.fields import text
 from tpatcher.data.formats import FORMATS, Row
 from tpatcher.data.reader import kind, read
 from tpatcher.data.split import Split, by_ratio
@@ -18,7 +18,7 @@ def read_examples(path: Path | str, *, skip_bad: bool = False) -> list[Example]:
 
     In CSV and TSV a bar separates the elements of a list: `rephrasings` may be "one|another".
     """
-    make = example_of_cells if kind(path) in (".csv", ".tsv") else example
+    make = _of_cells if kind(path) in (".csv", ".tsv") else _of_json
     return read(path, make, skip_bad=skip_bad)
 
 
@@ -43,18 +43,14 @@ def own(path: Path | str, *, seed: int = 0, skip_bad: bool = False) -> Split:
     return Split(**parts)
 
 
-def example(row: Row) -> Example:
-    """An example from a JSON object, as `Example.to_json` writes it."""
-    return Example(
-        text(row, "text"),
-        text(row, "answer"),
-        also=tuple(texts(row, "also")),
-        rephrasings=tuple(texts(row, "rephrasings")),
-        unrelated=tuple(example(other) for other in objects(row, "unrelated")),
-    )
+def _of_json(row: Row) -> Example:
+    """An example from a JSON object; its text and its answer must not be blank."""
+    for name in ("text", "answer"):
+        text(row, name)
+    return Example.from_json(row)
 
 
-def example_of_cells(row: Row) -> Example:
+def _of_cells(row: Row) -> Example:
     """An example from a line of a table, where a list is one cell."""
     also, rephrasings = (
         tuple(part for p in row.get(name, "").split("|") if (part := p.strip()))

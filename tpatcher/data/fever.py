@@ -12,25 +12,22 @@ from tpatcher.example import Example
 
 LABELS = ("SUPPORTS", "REFUTES")
 RATIOS = (0.8, 0.1, 0.1)  # of the training file: D'_train, D_val, D_edit
-KILT = ("fever-train-kilt.jsonl", "fever-dev-kilt.jsonl")
-HALF = ("fever_train_sr.jsonl", "fever_dev_half_a.jsonl")
+FILES = ("fever*train*", "fever*dev*")  # as fever-train-kilt.jsonl, fever-dev-kilt.jsonl.gz
 
 
 def fever(folder: Path | str, *, seed: int = 0, skip_bad: bool = False) -> Split:
-    """The FEVER of a folder that holds either the KILT files or the partial ones.
+    """The FEVER of a folder with a file `fever*train*` and a file `fever*dev*`, as KILT's.
 
-    The KILT files are split as in the paper. Of the partial ones only development claims have
-    rephrasings, so those that do are the edit set, the others D_test.
+    They are split as in the paper: a tenth of the training claims is the edit set. But edits are
+    tested on their rephrasings: where more development claims have some than training claims do,
+    those development claims are the edit set, and the others are D_test.
     """
-    train, dev = locate(folder, KILT, HALF)
-    if not train.name.startswith(HALF[0]):
-        return fever_files(train, dev, seed=seed, skip_bad=skip_bad)
-    held = read(dev, claim, skip_bad=skip_bad)
-    return Split(
-        train=read(train, claim, skip_bad=skip_bad),
-        edit=[example for example in held if example.rephrasings],
-        test=[example for example in held if not example.rephrasings],
-    )
+    train, dev = (read(path, claim, skip_bad=skip_bad) for path in locate(folder, FILES))
+    rephrased = [example for example in dev if example.rephrasings]
+    if len(rephrased) <= sum(bool(example.rephrasings) for example in train):
+        return _as_in_the_paper(train, dev, seed)
+    rest = [example for example in dev if not example.rephrasings]
+    return Split(train=train, edit=rephrased, test=rest)
 
 
 def fever_files(
@@ -41,13 +38,17 @@ def fever_files(
     seed: int = 0,
     skip_bad: bool = False,
 ) -> Split:
-    """The FEVER of these files; without one of edits, those are a tenth of the training claims."""
+    """The FEVER of these files; without a file `edit`, a tenth of the training claims are edits."""
     rows = read(train, claim, skip_bad=skip_bad)
     held = read(test, claim, skip_bad=skip_bad)
     if edit is not None:
         return Split(train=rows, edit=read(edit, claim, skip_bad=skip_bad), test=held)
-    rest, val, edits = by_ratio(rows, RATIOS, seed)
-    return Split(train=rest, edit=edits, test=held, val=val)
+    return _as_in_the_paper(rows, held, seed)
+
+
+def _as_in_the_paper(rows: list[Example], held: list[Example], seed: int) -> Split:
+    train, val, edit = by_ratio(rows, RATIOS, seed)
+    return Split(train=train, edit=edit, test=held, val=val)
 
 
 def claim(row: Row) -> Example:

@@ -1,34 +1,41 @@
-"""A dataset's files in a folder, found by the names they were published under."""
+"""Finding a dataset's files in a folder by patterns of the names they were published under."""
 
 from pathlib import Path
 
+from tpatcher.data.formats import FORMATS
+from tpatcher.data.reader import kind
 from tpatcher.errors import BadInput
 
 
 def locate(folder: Path | str, *layouts: tuple[str, ...]) -> list[Path]:
-    """The files of the first layout that is complete, each plain or gzipped.
+    """The files of the first layout of which every pattern matches a file, plain or gzipped.
 
-    They may lie in the folder, in any folder in it or, for names with a folder, beside it.
+    Each file may lie in the folder or in one of the folders in it.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise BadInput(f"{folder}: not a folder; give the one that holds the dataset's files")
-    roots = [folder, *sorted(p for p in folder.iterdir() if p.is_dir()), folder.resolve().parent]
-    present: list[Path] = []
+    roots = [folder, *sorted(p for p in folder.iterdir() if p.is_dir())]
+    present: dict[Path, None] = {}
     for layout in layouts:
-        found = [path for name in layout if (path := find(roots, name))]
+        found = [path for pattern in layout if (path := _find(roots, pattern))]
         if len(found) == len(layout):
             return found
-        present += found
+        present |= dict.fromkeys(found)
     wanted = "; or ".join(", ".join(layout) for layout in layouts)
     there = ", ".join(path.name for path in present) or "none of them"
     raise BadInput(f"{folder}: needs {wanted} (plain or .gz); found {there}")
 
 
-def find(roots: list[Path], name: str) -> Path | None:
-    """The first of these files that exists."""
-    # The parent is searched only for names such as "entityquestions/dev.jsonl": anything else
-    # there belongs to somebody else.
-    searched = roots if "/" in name else roots[:-1]
-    paths = (root / f"{name}{zipped}" for root in searched for zipped in ("", ".gz"))
-    return next((path for path in paths if path.is_file()), None)
+def _find(roots: list[Path], pattern: str) -> Path | None:
+    """The file that matches the pattern in the first folder that has one."""
+    for root in roots:
+        paths = {*root.glob(pattern), *root.glob(f"{pattern}.gz")}
+        files = sorted(path for path in paths if path.is_file() and kind(path) in FORMATS)
+        # a file that is there plain and gzipped counts once: the plain one sorts first
+        found = {path.name.removesuffix(".gz"): path for path in reversed(files)}
+        if len(found) > 1:
+            raise BadInput(f"{root}: needs one file {pattern}; found {', '.join(sorted(found))}")
+        if found:
+            return next(iter(found.values()))
+    return None

@@ -23,7 +23,7 @@ class SkippedLines(UserWarning):
 
 
 def read(path: Path | str, make: Callable[[Row], T | None], *, skip_bad: bool = False) -> list[T]:
-    """What `make` makes of each row; it gives None for a row that does not belong.
+    """What `make` returns for each row; rows for which it returns None are left out.
 
     A line that cannot be parsed, or of which `make` raises a `BadInput`, is a `BadInput` that says
     "file:line: reason"; with `skip_bad` all of them end up in one `SkippedLines` warning instead.
@@ -40,7 +40,8 @@ def read(path: Path | str, make: Callable[[Row], T | None], *, skip_bad: bool = 
             if not skip_bad:
                 raise BadInput(skipped[0]) from bad
         else:
-            made += [] if item is None else [item]
+            if item is not None:
+                made.append(item)
     if rows == 0:
         raise BadInput(f"{path}: empty, there is not one row in it")
     if rows == len(skipped):
@@ -51,7 +52,7 @@ def read(path: Path | str, make: Callable[[Row], T | None], *, skip_bad: bool = 
 
 
 def numbered(path: Path) -> Numbered:
-    """The rows of a file, read as its name says; whether it is gzipped its first bytes say."""
+    """The rows of a file. Its name tells the format, its first bytes tell if it is gzipped."""
     if kind(path) not in FORMATS:
         raise BadInput(f"{path}: the name must end in {', '.join(FORMATS)} or one of them and .gz")
     try:

@@ -50,7 +50,9 @@ def by_ratio(
     # Without the tiny addition 0.075 of 40 rows could come out as 2.9999… and lose one.
     val, edit = (int(len(rows) * ratio + 1e-9) for ratio in ratios[1:])
     if edit == 0:
-        raise BadInput(f"{len(rows)} rows are too few: {ratios[2]:.1%} of them is no edit set")
+        raise BadInput(
+            f"{len(rows)} rows are too few: an edit set of {ratios[2]:.1%} of them would be empty"
+        )
     shuffled = list(rows)
     random.Random(seed).shuffle(shuffled)
     return shuffled[edit + val :], shuffled[edit : edit + val], shuffled[:edit]

@@ -12,17 +12,10 @@ from tpatcher.data.split import Split, by_ratio
 from tpatcher.example import Example
 
 RATIOS = (0.9, 0.075, 0.025)  # of the training file: D'_train, D_val, D_edit
-KILT = (
-    "structured_zeroshot-train-new_annotated_final.jsonl",
-    "structured_zeroshot-dev-new_annotated_final.jsonl",
-)
-MEND = ("zsre_mend_train.json", "zsre_mend_eval.json")
-HALF = (
-    "zsre_train.jsonl",
-    "zsre_eval_a.jsonl",
-    "levy_zsre_qa_a.jsonl",
-    "entityquestions/dev.jsonl",
-)
+KILT = ("structured_zeroshot-train-*", "structured_zeroshot-dev-*")
+MEND = ("*zsre*train*", "*zsre*eval*")  # as zsre_mend_train.json, zsre_mend_eval.json
+LEVY = "*zsre*qa*"  # questions of Levy et al. (2017)
+ENTITY = "entityquestions/dev*"  # EntityQuestions (Sciavolino et al. 2021)
 
 
 def zsre(
@@ -32,13 +25,16 @@ def zsre(
     seed: int = 0,
     skip_bad: bool = False,
 ) -> Split:
-    """The zsRE of a folder that holds the KILT files, MEND's, or the partial ones.
+    """The zsRE of a folder with KILT's files (`structured_zeroshot-train-*` and `-dev-*`), or
+    files such as MEND's (`*zsre*train*` and `*zsre*eval*`).
 
-    KILT's and MEND's are split as in the paper. The partial ones have edits of their own; their
-    D_test are other questions of the same kind. Questions in `without` (texts, or a file of
-    them) are not tested: give it what the model was trained on beyond the training file.
+    They are split as in the paper: a part of the training questions is the edit set, the second
+    file is D_test. With other questions of the same kind beside MEND's files (`*zsre*qa*`, maybe
+    `entityquestions/dev*` too), these are D_test and the questions of `*zsre*eval*` the edit set.
+    Questions in `without` (texts, or a file of them) are not tested: give it what the model was
+    trained on beyond the training file.
     """
-    train, second, *more = locate(folder, KILT, MEND, HALF)
+    train, second, *more = locate(folder, KILT, (*MEND, LEVY, ENTITY), (*MEND, LEVY), MEND)
     if not more:
         return zsre_files(train, [second], without=without, seed=seed, skip_bad=skip_bad)
     return zsre_files(train, more, second, without=without, seed=seed, skip_bad=skip_bad)
@@ -53,7 +49,7 @@ def zsre_files(
     seed: int = 0,
     skip_bad: bool = False,
 ) -> Split:
-    """The zsRE of these files; without one of edits, those are a part of the training questions."""
+    """The zsRE of these files; without a file `edit`, some of the training questions are edits."""
     rows = read(train, question, skip_bad=skip_bad)
     held = [e for path in tests for e in read(path, question, skip_bad=skip_bad)]
     seen = set(read_texts(without) if isinstance(without, Path | str) else without)

@@ -1,4 +1,6 @@
-"""The editors: one file per method, each behind `fit` and `edit`."""
+"""Do I know a method's name from a paper? One file or folder per method, each an `Editor`."""
+
+from typing import Any
 
 from tpatcher.editors.base import Editor
 from tpatcher.editors.finetune import FTAll, FTAllKL, FTLast, FTLastKL
@@ -8,13 +10,22 @@ from tpatcher.editors.tpatcher import TPatcher
 from tpatcher.editors.trained.ke import KE
 from tpatcher.editors.trained.mend import Mend
 from tpatcher.editors.trained.sera import Sera, Serac
+from tpatcher.errors import unknown
 
 EDITORS: dict[str, type[Editor]] = {
     kind.name: kind
     for kind in (TPatcher, FTLast, FTAll, FTLastKL, FTAllKL, Mend, KE, Sera, Serac, Grace, Lora)
 }
 
+
+def make(name: str, /, **knobs: Any) -> Editor:
+    """The editor of this name, with these knobs; raises `BadInput` if there is none."""
+    if name not in EDITORS:
+        raise unknown("editor", name, EDITORS)
+    return EDITORS[name](**knobs)
+
+
 __all__ = [
     "EDITORS", "KE", "Editor", "FTAll", "FTAllKL", "FTLast", "FTLastKL", "Grace", "Lora", "Mend",
-    "Sera", "Serac", "TPatcher",
+    "Sera", "Serac", "TPatcher", "make",
 ]  # fmt: skip

@@ -2,10 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Any, ClassVar, Self
 
-from tpatcher.errors import AlreadyRight, BadInput, Conflict
+from tpatcher.errors import AlreadyRight, Conflict
 from tpatcher.example import Example, normal
 from tpatcher.models.model import Model
 from tpatcher.patches.base import Patch
@@ -13,44 +13,63 @@ from tpatcher.patches.base import Patch
 
 @dataclass
 class Editor(ABC):
-    """Knobs are fields; `edit` never changes the model, and the editor keeps no state per edit."""
+    """A method that makes patches; its knobs are dataclass fields.
+
+    A field with `repr=False` is no knob: it holds what `fit` learned, or where that is kept.
+    `edit` never changes the model, and the editor keeps no state per edit.
+    """
 
     name: ClassVar[str]
 
     @abstractmethod
     def fit(self, model: Model, examples: Sequence[str | Example]) -> Self:
-        """Learn from ordinary traffic what the method needs, once per base model."""
+        """Learn from ordinary examples what the method needs, once per base model."""
 
     @abstractmethod
     def solve(self, model: Model, example: Example) -> Patch:
-        """A patch for a mistake that was checked to be one."""
+        """Make the patch for an example that `edit` has checked."""
 
     def edit(self, model: Model, example: Example, *, supersede: bool = False) -> Patch:
-        """A patch that makes the model answer this example rightly; the model is untouched.
+        """Return a patch that makes the model answer this example rightly.
 
-        `AlreadyRight` if it does; `Conflict` if the same text was fixed to another answer
-        before, unless that is to be superseded; `NotFixed` if there is no such patch.
+        An edit is two checks and then `solve`. Raises `Conflict` if the same text was fixed to
+        another answer before, unless `supersede` is set; `AlreadyRight` if the model's answer is
+        right; `NotFixed` if there is no such patch.
         """
-        if not example.text.strip():
-            raise BadInput("an empty text was given; a question needs at least one word")
         if not supersede:
-            for past in fixed(model, example.text):
-                assert past.example is not None
-                if normal(past.example.answer) != normal(example.answer):
-                    raise Conflict(
-                        f"{example.text!r} was fixed to {past.example.answer!r} by {past.id}; "
-                        f"to change it to {example.answer!r}, remove that patch or supersede it"
-                    )
-        if self.right(model, example):
-            raise AlreadyRight(f"the model answers {example.text!r} with {example.answer!r}")
+            _check_conflict(model, example)
+        self.check_mistake(model, example)
         return self.solve(model, example)
 
-    def right(self, model: Model, example: Example) -> bool:
-        """Whether the model gives one of the right answers, by running it."""
-        return model.correct([example])[0]
+    def check_mistake(self, model: Model, example: Example) -> None:
+        """Run the model and raise `AlreadyRight` if it gives one of the right answers.
+
+        An editor whose `solve` raises `AlreadyRight` itself may skip this run.
+        """
+        if model.correct([example])[0]:
+            raise AlreadyRight(f"the model answers {example.text!r} with {example.answer!r}")
+
+    def knobs(self) -> dict[str, Any]:
+        """The fields that describe the method, as JSON can hold them."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.repr}
+        nested = {k: asdict(v) for k, v in values.items() if is_dataclass(v)}  # type: ignore[arg-type]
+        return {**values, **nested}
+
+    def fit_key(self) -> dict[str, Any] | None:
+        """What decides, beside the model and the examples, what `fit` learns, as JSON can hold it.
+
+        None means that fitting costs nothing, so nothing need be kept for other editors.
+        """
+        return None
 
 
-def fixed(model: Model, text: str) -> list[Patch]:
-    """The live patches for this very text; the newest is the one that speaks."""
-    found = [p for p in model.patches if p.example and p.example.text.strip() == text.strip()]
-    return found[-1:]
+def _check_conflict(model: Model, example: Example) -> None:
+    """Raise `Conflict` if the newest fix of this text has another answer."""
+    text = example.text.strip()
+    fixes = [p for p in model.patches if p.example and p.example.text.strip() == text]
+    past = fixes[-1].example if fixes else None
+    if past and normal(past.answer) != normal(example.answer):
+        raise Conflict(
+            f"{example.text!r} was fixed to {past.answer!r} by {fixes[-1].id}; to change it to "
+            f"{example.answer!r}, remove that patch or supersede it"
+        )

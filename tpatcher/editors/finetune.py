@@ -1,8 +1,10 @@
-"""Fine-tuning on the mistake: FT, and FT+KL (Zhu et al., Modifying Memories in Transformer Models,
-2020; Sinitsin et al., Editable Neural Networks, ICLR 2020), as the paper's appendix runs them.
+"""Fine-tuning on the mistake, FT and FT+KL (Zhu et al., Modifying Memories in Transformer Models,
+2020; Sinitsin et al., Editable Neural Networks, ICLR 2020), as the T-Patcher paper's appendix runs
+them.
 
 FT(all) trains every weight matrix of the layers, FT(last) those of the last layer, attention and
-feed-forward alike. Biases, norms, embeddings, pooler and head stay as they are.
+feed-forward alike. Biases, norms, embeddings, pooler and head stay as they are. +KL adds
+KL(f_0 ‖ f) on ordinary examples and past edits to the loss.
 """
 
 import random
@@ -17,16 +19,17 @@ from tpatcher.editors.base import Editor
 from tpatcher.errors import NotFitted
 from tpatcher.example import Example
 from tpatcher.models.model import Model
-from tpatcher.models.traces import followed
+from tpatcher.models.traces import targets_to_follow
 from tpatcher.models.training import cross_entropy, descend, force, kl, logits, trainable
 from tpatcher.nets.tasks import TeacherForced
 from tpatcher.patches.base import Patch
-from tpatcher.patches.weights import Weights, last_layer, matrices
+from tpatcher.patches.certificate import Certificate
+from tpatcher.patches.weights import Weights, matrices
 
 
 @dataclass
 class FineTune(Editor):
-    """Adam on the mistake until the model, really run, has it right."""
+    """Adam on the mistake until the model, really run, answers it rightly."""
 
     layers: ClassVar[Literal["last", "all"]]
     constrained: ClassVar[bool] = False  # whether the KL term is added
@@ -36,27 +39,42 @@ class FineTune(Editor):
     kl_weight: float = 1.0
     kl_batch: int = 512  # memory examples, drawn once per edit
     kl_past: int = 100  # past edits at most
-    reference: Literal["initial", "before"] = "initial"  # what KL compares with: f0, or f_{t-1}
+    reference: Literal["initial", "before"] = "initial"  # KL is taken to f_0, or to f_{t-1}
     seed: int = 0
     memory: Sequence[str | Example] = field(default=(), repr=False)
 
     def fit(self, model: Model, examples: Sequence[str | Example]) -> Self:
-        """Keep the memory examples; plain fine-tuning needs none."""
+        """Keep the examples for the KL term; fine-tuning without it needs none."""
         self.memory = list(examples)
         return self
 
     def solve(self, model: Model, example: Example) -> Patch:
-        within = last_layer(model.net) if self.layers == "last" else ""
-        net, fresh = trainable(model, list(matrices(model.net, within)))
-        anchor = Anchor.draw(model, example, self) if self.constrained else None
+        net, fresh = trainable(model, list(matrices(model.net, self.layers)))
+        anchor = self.anchor(model, example) if self.constrained else None
         steps, right = tune(
-            model, net, list(fresh.values()), example, self.learning_rate, self.steps, anchor,
-            self.kl_weight,
-        )  # fmt: skip
-        report = {"steps": steps, "right": right}
-        if anchor:
-            report["kl examples"] = anchor.size
-        return Weights(example=example, editor=self.name, report=report, values=fresh)
+            model=model,
+            net=net,
+            parameters=list(fresh.values()),
+            example=example,
+            learning_rate=self.learning_rate,
+            steps=self.steps,
+            anchor=anchor,
+            kl_weight=self.kl_weight,
+        )
+        certificate = Certificate(fixed=right, steps=steps)
+        return Weights(example=example, editor=self.name, certificate=certificate, values=fresh)
+
+    def anchor(self, model: Model, example: Example) -> "KLAnchor":
+        """A batch of the memory and past edits, without the example itself."""
+        if not self.memory:
+            raise NotFitted("the KL term needs ordinary examples: call fit(model, examples) first")
+        draw = random.Random(f"{self.seed} {example.text}")
+        known = [i for i in self.memory if (i if isinstance(i, str) else i.text) != example.text]
+        past = [p.example for p in model.patches if p.example and p.example.text != example.text]
+        items = draw.sample(known, min(self.kl_batch, len(known)))
+        items += draw.sample(past, min(self.kl_past, len(past)))
+        reference = model.unpatched() if self.reference == "initial" else model.twin()
+        return KLAnchor(model, reference, items)
 
 
 def tune(
@@ -66,35 +84,35 @@ def tune(
     example: Example,
     learning_rate: float,
     steps: int,
-    anchor: "Anchor | None" = None,
+    anchor: "KLAnchor | None" = None,
     kl_weight: float = 1.0,
 ) -> tuple[int, bool]:
-    """Train parameters of a net until it says the answer; the steps taken, and whether it does.
+    """Train parameters of a net until it answers rightly; returns the steps, and if it does.
 
-    The net is only run for real once its logits along the answer prefer every token of it.
+    The net is really run only once its logits along the answer prefer every token of it.
     """
     adam = torch.optim.Adam(parameters, lr=learning_rate)
     forced = force(model, [example.text], [example.answer])
-    wanted = forced.tokens.to(model.net.device)
+    target = forced.tokens.to(model.net.device)
     for step in range(steps + 1):
-        seen = logits(model, net, forced)
-        best = model.task.as_decoded(model.net, forced, seen.detach()).argmax(-1)
-        if bool((best == wanted).all()):
+        current = logits(model, net, forced)
+        best = model.task.as_decoded(model.net, forced, current.detach()).argmax(-1)
+        if bool((best == target).all()):
             with torch.inference_mode():
-                said = model.task.answer(net, [example.text])[0]  # type: ignore[arg-type]
-            if model.accepts(example, said):
+                answer = model.task.answer(net, [example.text])[0]  # type: ignore[arg-type]
+            if model.accepts(example, answer):
                 return step, True
         if step == steps:
             break
-        loss = cross_entropy(seen, forced)
+        loss = cross_entropy(current, forced)
         if anchor is not None:
             loss = loss + kl_weight * anchor(net)
         descend(loss, adam)
     return steps, False
 
 
-class Anchor:
-    """Examples whose answers should stay, and what the reference model thinks of them."""
+class KLAnchor:
+    """Examples whose answers should stay, with the reference model's logits for them."""
 
     def __init__(
         self, model: Model, reference: Model, items: Sequence[str | Example], batch: int = 64
@@ -104,24 +122,12 @@ class Anchor:
         for start in range(0, len(items), batch):
             part = items[start : start + batch]
             texts = [i.text if isinstance(i, Example) else i for i in part]
-            forced = model.task.force(texts, followed(reference, part))
+            forced = model.task.force(texts, targets_to_follow(reference, part))
             with torch.no_grad():
                 self.parts.append((forced, logits(model, reference.net, forced)))
 
-    @classmethod
-    def draw(cls, model: Model, example: Example, s: FineTune) -> "Anchor":
-        """A batch of the memory, and past edits."""
-        if not s.memory:
-            raise NotFitted("the KL term needs ordinary examples: call fit(model, examples) first")
-        draw = random.Random(f"{s.seed} {example.text}")
-        known = [i for i in s.memory if (i if isinstance(i, str) else i.text) != example.text]
-        past = [p.example for p in model.patches if p.example and p.example.text != example.text]
-        items = draw.sample(known, min(s.kl_batch, len(known)))
-        items += draw.sample(past, min(s.kl_past, len(past)))
-        return cls(model, model.unpatched() if s.reference == "initial" else model.twin(), items)
-
     def __call__(self, net: nn.Module) -> Tensor:
-        """The KL divergence of a net from the reference, over all answer positions."""
+        """KL(reference ‖ net), averaged over all answer positions."""
         total = sum(len(forced.row) for forced, _ in self.parts)
         terms = [
             kl(reference, logits(self.model, net, forced)) * len(forced.row) / total

@@ -1,5 +1,9 @@
 """LoRA (Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, ICLR 2022), one adapter per
-mistake, trained through peft and merged: what it leaves behind are weights, as fine-tuning does."""
+mistake.
+
+Each matrix W becomes W + (α/r)·B·A (their Section 4.1, Eq. 3), trained through peft and merged: the
+patch holds whole weights, as that of fine-tuning does.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +19,13 @@ from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.nets import ffn
 from tpatcher.nets.twin import twin
-from tpatcher.patches.weights import Weights, last_layer, matrices, swap
+from tpatcher.patches.certificate import Certificate
+from tpatcher.patches.weights import Weights, matrices, swap
 
 
 @dataclass
 class Lora(Editor):
-    """Low-rank updates of weight matrices, trained until the model has the mistake right."""
+    """Low-rank updates of weight matrices, trained until the model answers the mistake rightly."""
 
     name: ClassVar[str] = "lora"
     rank: int = 8
@@ -31,7 +36,7 @@ class Lora(Editor):
     seed: int = 0
 
     def fit(self, model: Model, examples: Sequence[str | Example]) -> Self:
-        """LoRA learns from mistakes alone."""
+        """Nothing to do: LoRA learns from mistakes alone."""
         return self
 
     def solve(self, model: Model, example: Example) -> Weights:
@@ -40,13 +45,12 @@ class Lora(Editor):
         except ImportError as error:
             raise BadInput("LoRA needs peft: pip install 'tpatcher[lora]'") from error
         net = twin(model.net).eval()
-        # peft freezes what it finds, so let it find parameters that no twin shares
+        # peft freezes the parameters that it finds, so give it ones that no twin shares
         swap(net, {n: nn.Parameter(p.detach()) for n, p in net.named_parameters()})
-        within = last_layer(net) if self.layers == "last" else ""
         names = [
             name
-            for name in (n.removesuffix(".weight") for n in matrices(net, within))
-            if not isinstance(net.get_submodule(name), ffn.Wrapped)  # wears neurons: left alone
+            for name in (n.removesuffix(".weight") for n in matrices(net, self.layers))
+            if not isinstance(net.get_submodule(name), ffn.Wrapped)  # peft knows no wrappers
         ]
         config = LoraConfig(
             r=self.rank,
@@ -64,5 +68,5 @@ class Lora(Editor):
             layer = net.get_submodule(name)
             change = layer.get_delta_weight("default")  # type: ignore[operator]
             values[f"{name}.weight"] = layer.get_base_layer().weight + change  # type: ignore[operator]
-        report = {"steps": steps, "right": right}
-        return Weights(example=example, editor=self.name, report=report, values=values)
+        certificate = Certificate(fixed=right, steps=steps)
+        return Weights(example=example, editor=self.name, certificate=certificate, values=values)

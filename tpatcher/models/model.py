@@ -1,33 +1,30 @@
-"""A model: text in, answer out, and the patches it wears."""
+"""A model: text in, answer out, and the patches that it carries."""
 
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 import torch
-from transformers import (
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tpatcher.errors import BadInput, NotRemovable
 from tpatcher.example import Example
 from tpatcher.nets import ffn
 from tpatcher.nets import tail as tails
 from tpatcher.nets.generation import TASKS
-from tpatcher.nets.tasks import Task
+from tpatcher.nets.rows import Rows
 from tpatcher.nets.twin import twin
 from tpatcher.patches import KINDS, pack
 from tpatcher.patches.base import Patch
-from tpatcher.patches.cached_answer import CachedAnswer, lookup
-from tpatcher.patches.neurons import Neurons
+from tpatcher.patches.neurons import Neurons, stack
 
 
 class Model:
-    """A Transformers model and its tokenizer, with the patches that it wears.
+    """A Transformers model and its tokenizer, with the patches that it carries.
 
     `net` and `tokenizer` are the Transformers objects themselves: `generate`, pipelines and
     trainers work on them and see a push at once.
@@ -44,8 +41,7 @@ class Model:
         for key, parameter in net.named_parameters():
             if not torch.isfinite(parameter).all():
                 raise BadInput(f"{self.name}: {key} holds NaN or infinity; load sound weights")
-        self.task: Task = TASKS[task](net, tokenizer)
-        self.tail = tails.find(net, self.task)
+        self.tail, self.task = tails.find(net, TASKS[task](net, tokenizer))
         self.base = pack.Base(self.name, fingerprint(net))
 
     @torch.inference_mode()
@@ -55,28 +51,31 @@ class Model:
             raise BadInput("answer takes a list of texts; put the one text into a list")
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little padding
         out = [""] * len(texts)
-        for i, one in self._recalled(texts, order, batch).items():
-            out[i] = one
+        for i, text in self._answers_of_patches(texts, order, batch).items():
+            out[i] = text
             order.remove(i)
         for start in range(0, len(order), batch):
             part = order[start : start + batch]
             answers = self.task.answer(self.net, [texts[i] for i in part])
-            for i, one in zip(part, answers, strict=True):
-                out[i] = one
+            for i, text in zip(part, answers, strict=True):
+                out[i] = text
         return out
 
-    def _recalled(self, texts: Sequence[str], order: list[int], batch: int) -> dict[int, str]:
-        """The answers that come from cached edits, found with the model as it was at first."""
-        cached = [p for p in self.patches if isinstance(p, CachedAnswer)]
-        if not cached:
-            return {}
-        bare = self.unpatched().net
-        out: dict[int, str] = {}
+    def _answers_of_patches(
+        self, texts: Sequence[str], order: list[int], batch: int
+    ) -> dict[int, str]:
+        """The answers that patches give themselves, in the place of the net, by index."""
+        speaking = [p for p in self.patches if p.answers_itself]
+        found: dict[int, str] = {}
+        if not speaking:
+            return found
+        net = self.unpatched().net
         for start in range(0, len(order), batch):
             part = order[start : start + batch]
-            found = lookup(bare, self.task, cached, [texts[i] for i in part])
-            out |= {part[k]: one for k, one in found.items()}
-        return out
+            for kind in {type(p) for p in speaking}:
+                answers = kind.answers(net, self.task, speaking, [texts[i] for i in part])
+                found |= {part[k]: text for k, text in answers.items()}
+        return found
 
     def correct(self, examples: Sequence[Example]) -> list[bool]:
         """Whether each example is answered with one of its right answers."""
@@ -85,45 +84,44 @@ class Model:
 
     def accepts(self, example: Example, answer: str) -> bool:
         """Whether an answer that this model gave is right; a label may be named or numbered."""
-        names = (self.task.canonical(a) for a in (example.answer, *example.also))
-        return Example(example.text, next(names), also=tuple(names)).accepts(answer)
+        right, *also = (self.task.canonical(a) for a in (example.answer, *example.also))
+        return replace(example, answer=right, also=tuple(also)).accepts(answer)
 
     def push(self, patch: Patch) -> None:
-        """Wear one more patch. Not for concurrent use: change a twin, then swap the reference."""
+        """Add one more patch. Not for concurrent use: change a twin, then swap the reference."""
         if any(p.id == patch.id for p in self.patches):
-            raise BadInput(f"the model wears patch {patch.id} already")
+            raise BadInput(f"the model has patch {patch.id} already")
         patch.check(self.net)
         self._set_patches((*self.patches, patch))
 
     def pop(self) -> Patch:
         """Take the newest patch off and return it."""
         if not self.patches:
-            raise BadInput("the model wears no patch")
+            raise BadInput("the model has no patch to take off")
         last = self.patches[-1]
         self._set_patches(self.patches[:-1])
         return last
 
     def remove(self, id: str) -> list[Patch]:
-        """Take one patch off, bit for bit; returns newer fixes that leaned on it and broke."""
-        at = next((i for i, p in enumerate(self.patches) if p.id == id), None)
-        if at is None:
-            worn = ", ".join(p.id for p in self.patches) or "none"
-            raise BadInput(f"the model wears no patch {id!r}; it wears: {worn}")
-        gone, newer = self.patches[at], self.patches[at + 1 :]
+        """Take one patch off, bit for bit. Returns newer fixes that depended on it and broke."""
+        ids = [p.id for p in self.patches]
+        if id not in ids:
+            raise BadInput(f"the model has no patch {id!r}; it has {', '.join(ids) or 'none'}")
+        index = ids.index(id)
+        gone, newer = self.patches[index], self.patches[index + 1 :]
         if newer and not gone.removable_alone:
             raise NotRemovable(
                 f"patch {id} changes weights that {len(newer)} newer ones were made on top of; "
                 "take those off first"
             )
-        self._set_patches(self.patches[:at] + newer)
-        leaning = [p for p in newer if id in getattr(p, "depends_on", ()) and p.example]
-        if not leaning:
-            return []
-        right = self.correct([p.example for p in leaning if p.example])
-        return [p for p, ok in zip(leaning, right, strict=True) if not ok]
+        self._set_patches(self.patches[:index] + newer)
+        depending = [p for p in newer if isinstance(p, Neurons) and id in p.depends_on]
+        known = [(p, p.example) for p in depending if p.example]
+        right = self.correct([example for _, example in known]) if known else []
+        return [p for (p, _), ok in zip(known, right, strict=True) if not ok]
 
     def set_patches(self, patches: Iterable[Patch]) -> None:
-        """Wear exactly these patches, in this order."""
+        """Carry exactly these patches, in this order."""
         wanted = tuple(patches)
         for patch in {
             p.check_key: p for p in wanted
@@ -139,24 +137,33 @@ class Model:
         return other
 
     def unpatched(self) -> "Model":
-        """A twin that wears nothing: f0, the model as it was loaded."""
+        """A twin without patches: f0, the model as it was loaded."""
         other = self.twin()
         other.set_patches(())
         return other
+
+    def without_last_layer(self) -> "Model":
+        """A twin without the last layer's patches, which change nothing before themselves."""
+        other = self.twin()
+        other.set_patches(p for p in self.patches if not is_last(p))
+        return other
+
+    def rows(self, layer: int = -1) -> Rows:
+        """The neurons that the patches have in one layer, on the net's device."""
+        width = ffn.find(self.net, layer).width
+        return stack(self.patches, layer, width).to(self.net.device)
 
     def save_patches(self, directory: str | Path, text: bool = True) -> None:
         """Save the patches as a pack; without `text`, the reported examples are left out."""
         pack.write(directory, self.patches, self.base, text=text)
 
     def probe(self, layer: int = -1) -> tails.Probe:
-        """Sees the queries of one layer and the tail's states, as they are without the last
-        layer's patches: those change nothing before themselves."""
+        """A probe of one layer's queries and of the tail's states. What the last layer's patches
+        change comes after both, so a probe of the last layer runs without them."""
         if layer not in self._probes:
             names = [ffn.find(self.net, layer).first, *(self.tail.names if self.tail else [])]
-            bare = self.twin()
-            if layer == -1:
-                bare._set_patches(tuple(p for p in self.patches if not is_last(p)))
-            self._probes[layer] = tails.Probe(bare.net, names)
+            net = (self.without_last_layer() if layer == -1 else self).net
+            self._probes[layer] = tails.Probe(net, names)
         return self._probes[layer]
 
     @cached_property

@@ -1,69 +1,104 @@
-"""The answer positions of one example, and the logits there under further neurons."""
+"""The answer positions of one example, and the logits there under any further neurons.
 
+Of the last layer, further neurons are added to cached states (`CachedPositions`); of any other
+layer, or where the model's tail is not known, the model is run (`RunPositions`).
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from copy import copy
 
 import torch
 from torch import Tensor
 
 from tpatcher.models.model import Model
-from tpatcher.models.traces import look
+from tpatcher.models.traces import trace_forced
 from tpatcher.nets import ffn
-from tpatcher.nets.tasks import TeacherForced
+from tpatcher.nets.rows import Rows
+from tpatcher.nets.tail import Tail
 from tpatcher.nets.twin import twin
-from tpatcher.patches.neurons import rows
 
 
-class Positions:
-    """The answer positions of one example, and the logits there under any further neurons."""
+class Positions(ABC):
+    """One example followed along its target: its trace, and logits under further neurons."""
 
-    def __init__(self, model: Model, text: str, target: Sequence[int], layer: int = -1) -> None:
-        self.model, self.layer = model, layer
-        self.forced: TeacherForced = model.task.force([text], [target])
-        self.place = ffn.find(model.net, layer)
-        self.seen, self.bare = look(model, self.forced, layer)
-        self.worn = tuple(t.to(model.net.device) for t in rows(model.patches, layer))
-        self.fast = layer == -1 and model.tail_is_exact
-        if not self.fast:
-            self.net = twin(model.net)
-        if self.fast:
-            self.states = self.seen.states
-            assert model.tail is not None
-            self.tail = model.tail
-            if len(self.worn[0]):
-                self.states = self.tail.shift(self.states, self.delta(*self.worn))
+    def __init__(self, model: Model, text: str, target: Sequence[int], layer: int) -> None:
+        self.model, self.layer, self.ffn = model, layer, ffn.find(model.net, layer)
+        self.text, self.target = text, target
+        self.forced = model.task.force([text], [target])
+        self.trace, self.before_last = trace_forced(model, self.forced, layer)
+        self.rows = model.rows(layer)  # what the model's patches have in this layer already
 
-    def delta(self, keys: Tensor, bias: Tensor, values: Tensor) -> Tensor:
-        """What neurons add to the feed-forward output: Act(q·K + b)·V."""
-        return self.place.act(self.seen.queries @ keys.T + bias) @ values
+    @abstractmethod
+    def logits(self, rows: Rows) -> Tensor:
+        """Logits (P, labels or tokens) of the model with these neurons after its own."""
 
-    def logits(self, keys: Tensor, bias: Tensor, values: Tensor) -> Tensor:
-        """Logits (P, labels or tokens) of the model with these neurons on top of its patches."""
-        if self.fast:
-            return self.tail(self.tail.shift(self.states, self.delta(keys, bias, values)))
-        net = self.net
-        more = [torch.cat(two) if len(two[0]) else two[1] for two in
-                zip(self.worn, (keys, bias, values), strict=True)]  # fmt: skip
-        self.place.widen(net, *more)
-        inputs = {k: v.to(self.model.net.device) for k, v in self.forced.inputs.items()}
-        return self.model.task.logits(net(**inputs), self.forced).float()
-
+    @abstractmethod
     def now(self) -> Tensor:
         """Logits of the model as it is, as greedy decoding sees them."""
-        if self.layer != -1 or not len(self.worn[0]):
-            return self.bare
-        if self.fast:
-            return self.process(self.tail(self.states))
-        inputs = {k: v.to(self.model.net.device) for k, v in self.forced.inputs.items()}
-        return self.process(self.model.task.logits(self.model.net(**inputs), self.forced).float())
 
-    def repeated(self, text: str, target: Sequence[int], n: int) -> "Positions":
-        """The same positions n times over in one batch, with dropout on: what training runs."""
-        other = copy(self)
-        other.forced = self.model.task.force([text] * n, [target] * n)
-        other.net = twin(self.model.net).train()
-        return other
-
-    def process(self, logits: Tensor) -> Tensor:
+    def as_decoded(self, logits: Tensor) -> Tensor:
         """Logits as greedy decoding sees them."""
         return self.model.task.as_decoded(self.model.net, self.forced, logits)
+
+
+class CachedPositions(Positions):
+    """Positions whose states are known: new logits need the tail alone."""
+
+    def __init__(self, model: Model, text: str, target: Sequence[int]) -> None:
+        super().__init__(model, text, target, layer=-1)
+        assert model.tail is not None
+        self.tail: Tail = model.tail
+        self.states = self.shifted(self.trace.states, self.trace.queries)
+
+    def shifted(self, states: Tensor, queries: Tensor) -> Tensor:
+        """States (P, s) of these queries with what the model's own patches add there."""
+        if not len(self.rows):
+            return states
+        return self.tail.shift(states, self.rows.delta(self.ffn.act, queries))
+
+    def logits(self, rows: Rows) -> Tensor:
+        delta = rows.delta(self.ffn.act, self.trace.queries)
+        return self.tail(self.tail.shift(self.states, delta))
+
+    def now(self) -> Tensor:
+        if not len(self.rows):
+            return self.before_last
+        return self.as_decoded(self.tail(self.states))
+
+
+class RunPositions(Positions):
+    """Positions whose logits come from running the model, `repeats` times in one batch."""
+
+    def __init__(
+        self, model: Model, text: str, target: Sequence[int], layer: int, repeats: int = 1
+    ) -> None:
+        super().__init__(model, text, target, layer)
+        self.net = twin(model.net)
+        if repeats > 1:
+            self.forced = model.task.force([text] * repeats, [target] * repeats)
+
+    def with_dropout(self, repeats: int) -> "RunPositions":
+        """The same positions several times over with dropout on: what training runs."""
+        other = RunPositions(self.model, self.text, self.target, self.layer, repeats)
+        other.net.train()
+        return other
+
+    def logits(self, rows: Rows) -> Tensor:
+        self.ffn.widen(self.net, self.rows + rows)
+        return self._run(self.net)
+
+    def now(self) -> Tensor:
+        if self.layer != -1 or not len(self.rows):
+            return self.before_last
+        return self.as_decoded(self._run(self.model.net))
+
+    def _run(self, net: torch.nn.Module) -> Tensor:
+        output = net(**self.forced.on(self.model.net.device))
+        return self.model.task.logits(output, self.forced).float()
+
+
+def positions(model: Model, text: str, target: Sequence[int], layer: int = -1) -> Positions:
+    """The answer positions of an example, by the cheapest way that is exact."""
+    if layer == -1 and model.tail_is_exact:
+        return CachedPositions(model, text, target)
+    return RunPositions(model, text, target, layer)

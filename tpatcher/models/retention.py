@@ -8,10 +8,12 @@ from torch import Tensor
 
 from tpatcher.example import Example
 from tpatcher.models.model import Model, is_last
-from tpatcher.models.traces import Trace, own
+from tpatcher.models.traces import Trace, trace_own_answers
 from tpatcher.nets import ffn
 from tpatcher.patches.base import Patch
-from tpatcher.patches.neurons import Neurons, rows
+from tpatcher.patches.neurons import Neurons, stack
+
+BLOCK = 16_384  # positions that are looked at together
 
 
 class AnswerCache:
@@ -26,42 +28,42 @@ class AnswerCache:
         model: Model,
         examples: Sequence[Example],
         batch: int = 32,
-        seen: Trace | None = None,
+        trace: Trace | None = None,
         progress: bool = False,
     ) -> None:
-        """`seen` are the paths themselves, where they are known from an earlier time."""
+        """`trace` is that of the model's own answers, where it is known from an earlier time."""
         self.examples = list(examples)
-        self.bare = model.twin()
-        self.bare.set_patches(p for p in model.patches if not is_last(p))
-        self.usable = self.bare.tail_is_exact
-        self.ran = 0  # how many examples the last `correct` really ran
+        self.unpatched = model.without_last_layer()
+        self.usable = self.unpatched.tail_is_exact
+        self.reruns = 0  # examples that the last `correct` really ran
         self.targets: list[list[int]] = []
-        self.at: dict[int, Tensor] = {}
-        self.base: list[bool] = []  # whether each is right on the unpatched model
+        self.spans: dict[int, Tensor] = {}  # the positions of each example
+        self.right_before: list[bool] = []  # on the unpatched model
         self.unsure: set[int] = set()
-        self.ids: tuple[str, ...] = ()
-        self.seen = Trace(*(torch.empty(0) for _ in fields(Trace)))
-        self.delta = torch.empty(0)
+        self.ids: tuple[str, ...] = ()  # the patches whose change `delta` holds
+        self.trace = Trace(*(torch.empty(0) for _ in fields(Trace)))
+        self.delta = torch.empty(0)  # (P, d): change of the feed-forward output by the patches
         if self.usable and self.examples:
-            self._begin(model, seen or own(self.bare, self.examples, batch, progress))
+            own = trace or trace_own_answers(self.unpatched, self.examples, batch, progress)
+            self._begin(model, own)
         elif not self.usable:
-            self.base = model.correct(self.examples)
+            self.right_before = model.correct(self.examples)
 
-    def _begin(self, model: Model, seen: Trace) -> None:
-        self.seen = seen
-        self.delta = torch.zeros_like(seen.queries)
-        spans = torch.arange(len(seen.owner)).split(seen.owner.bincount().tolist())
-        self.at = dict(enumerate(spans))  # the positions of each example
-        self.targets = [seen.tokens[at].tolist() for at in spans]
-        answers = self.bare.task.decode(self.targets)
-        self.base = [model.accepts(e, a) for e, a in zip(self.examples, answers, strict=True)]
-        # a cached path that its own logits do not bear out by more than rounding tells nothing
+    def _begin(self, model: Model, trace: Trace) -> None:
         assert model.tail is not None
-        unsure = (self.seen.best != self.seen.tokens) | (self.seen.gap < model.tail.rounding)
-        self.unsure = set(self.seen.owner[unsure].tolist())
+        self.trace, self.delta = trace, torch.zeros_like(trace.queries)
+        spans = torch.arange(len(trace.owner)).split(trace.owner.bincount().tolist())
+        self.spans = dict(enumerate(spans))
+        self.targets = [trace.tokens[span].tolist() for span in spans]
+        answers = self.unpatched.task.decode(self.targets)
+        pairs = zip(self.examples, answers, strict=True)
+        self.right_before = [model.accepts(example, answer) for example, answer in pairs]
+        # a cached path that its own logits do not confirm by more than rounding tells nothing
+        unsure = (trace.best != trace.tokens) | (trace.gap < model.tail.rounding)
+        self.unsure = set(trace.owner[unsure].tolist())
 
     def add(self, example: Example, patch: Patch | None) -> None:
-        """One more example: a past fix, whose path is the right answer that its patch was made for.
+        """Add a past fix, whose path is the right answer that its patch was made for.
 
         Without states to follow it by, the model itself will be run for all examples.
         """
@@ -70,27 +72,31 @@ class AnswerCache:
         self.usable = self.usable and bool(known)
         if not self.usable or not isinstance(patch, Neurons):
             return
-        n, at = len(self.examples) - 1, len(self.seen.tokens)
+        index, begin = len(self.examples) - 1, len(self.trace.tokens)
         more = Trace(
-            patch.queries, patch.states, patch.tokens, torch.full_like(patch.tokens, n),
-            best=patch.tokens, gap=torch.zeros(len(patch.tokens)),
-        )  # fmt: skip
-        self.seen = Trace.join([self.seen, more]) if at else more
-        self.at[n] = torch.arange(at, at + len(patch.tokens))
+            queries=patch.queries,
+            states=patch.states,
+            tokens=patch.tokens,
+            owner=torch.full_like(patch.tokens, index),
+            best=patch.tokens,
+            gap=torch.zeros(len(patch.tokens)),
+        )
+        self.trace = Trace.join([self.trace, more]) if begin else more
+        self.spans[index] = torch.arange(begin, begin + len(patch.tokens))
         self.targets.append(patch.tokens.tolist())
-        self.base.append(True)
+        self.right_before.append(True)
         self.ids = ()  # what the patches add is not known yet at the new positions
 
     @torch.no_grad()
     def correct(self, model: Model) -> list[bool]:
         """Whether each example is right now: equal to `model.correct(examples)`, but cheap."""
         if not (self.usable and model.tail_is_exact):
-            self.ran = len(self.examples)
+            self.reruns = len(self.examples)
             return model.correct(self.examples)
         self._follow(model)
         rerun = sorted(self._moved(model) | self.unsure)
-        self.ran = len(rerun)
-        out = list(self.base)
+        self.reruns = len(rerun)
+        out = list(self.right_before)
         real = model.correct([self.examples[i] for i in rerun])
         for i, right in zip(rerun, real, strict=True):
             out[i] = right
@@ -100,42 +106,36 @@ class AnswerCache:
         """Bring `delta`, the change of every feed-forward output, up to the model's patches."""
         ids = tuple(p.id for p in model.patches)
         known = len(self.ids) if ids[: len(self.ids)] == self.ids else 0
-        if not known or len(self.delta) != len(self.seen.queries):
+        if not known or len(self.delta) != len(self.trace.queries):
             known = 0
-            self.delta = torch.zeros_like(self.seen.queries)
-        keys, bias, values = (t.to(self.delta.device) for t in rows(model.patches[known:]))
-        act = ffn.find(model.net).act
-        if len(keys):
-            for block in range(0, len(self.delta), 16384):
-                q = self.seen.queries[block : block + 16384]
-                self.delta[block : block + 16384] += act(q @ keys.T + bias) @ values
+            self.delta = torch.zeros_like(self.trace.queries)
+        layer = ffn.find(model.net)
+        rows = stack(model.patches[known:], -1, layer.width).to(self.delta.device)
+        if len(rows):
+            for start in range(0, len(self.delta), BLOCK):
+                queries = self.trace.queries[start : start + BLOCK]
+                self.delta[start : start + BLOCK] += rows.delta(layer.act, queries)
         self.ids = ids
 
     def _moved(self, model: Model) -> set[int]:
         """Examples at one of whose positions another token wins, or nearly does."""
         assert model.tail is not None
-        tail, seen = model.tail, self.seen
-        if not len(seen.tokens):
+        tail, trace = model.tail, self.trace
+        if not len(trace.tokens):
             return set()
-        shifted = tail.shift(seen.states, self.delta)
-        look = (shifted != seen.states).any(-1) | (seen.gap == 0).to(shifted.device)
-        touched = look.nonzero()[:, 0]
-        if (
-            tail.lipschitz is not None
-        ):  # a small step in front of the head cannot bridge a large gap
-            step = tail.hidden(shifted[touched]) - tail.hidden(seen.states[touched])
-            bound = 2 * tail.lipschitz * step.norm(dim=-1) + tail.rounding
-            touched = touched[bound.cpu() >= seen.gap[touched.cpu()]]
+        shifted = tail.shift(trace.states, self.delta)
+        changed = (shifted != trace.states).any(-1) | (trace.gap == 0).to(shifted.device)
+        touched = changed.nonzero()[:, 0]
+        here = touched.cpu()
+        here = here[tail.may_flip(trace.states[touched], shifted[touched], trace.gap[here])]
         moved: set[int] = set()
-        whose = seen.owner[touched.cpu()].unique().tolist()
-        for start in range(0, len(whose), 256):
-            part = whose[start : start + 256]
-            at = torch.cat([self.at[i] for i in part])
+        suspects = trace.owner[here].unique().tolist()
+        for start in range(0, len(suspects), 256):
+            part = suspects[start : start + 256]
+            span = torch.cat([self.spans[i] for i in part])
             texts = [self.examples[i].text for i in part]
             forced = model.task.force(texts, [self.targets[i] for i in part])
-            logits = model.task.as_decoded(model.net, forced, tail(shifted[at]))
-            two = logits.topk(2, dim=-1)
-            sure = two.values[:, 0] - two.values[:, 1] > tail.rounding
-            held = (two.indices[:, 0] == seen.tokens[at].to(logits.device)) & sure
-            moved |= set(seen.owner[at[~held.cpu()]].tolist())
+            logits = model.task.as_decoded(model.net, forced, tail(shifted[span]))
+            held = tail.confirms(logits, trace.tokens[span])
+            moved |= set(trace.owner[span[~held]].tolist())
         return moved

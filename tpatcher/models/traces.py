@@ -1,4 +1,4 @@
-"""Answer paths: what happens at each answer position, seen once and reckoned with ever after."""
+"""Traces of the model at each answer position, cached so that later checks need not run it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -7,8 +7,8 @@ import torch
 from rich.progress import track
 from torch import Tensor
 
-from tpatcher.example import Example
-from tpatcher.models.model import Model, is_last
+from tpatcher.example import Example, text_of
+from tpatcher.models.model import Model
 from tpatcher.nets import ffn
 from tpatcher.nets.tail import Probe
 from tpatcher.nets.tasks import TeacherForced
@@ -16,12 +16,12 @@ from tpatcher.nets.tasks import TeacherForced
 
 @dataclass
 class Trace:
-    """What one pass through given answers shows at each of their positions."""
+    """What one pass through given answers shows at each of their P positions."""
 
     queries: Tensor  # (P, d)
     states: Tensor  # (P, d or 2d): what enters the tail, without the last layer's patches
     tokens: Tensor  # (P,): the given label or token
-    owner: Tensor  # (P,): whose position it is
+    owner: Tensor  # (P,): the index of the text that the position belongs to
     best: Tensor  # (P,): the label or token that wins there
     gap: Tensor  # (P,): by how much, in logits
 
@@ -36,14 +36,14 @@ class Trace:
 def trace(
     model: Model, texts: Sequence[str], targets: Sequence[Sequence[int]], layer: int = -1
 ) -> Trace:
-    """One teacher-forced pass over one batch."""
-    return look(model, model.task.force(texts, targets), layer)[0]
+    """The trace of one batch of texts along given answers (teacher forcing)."""
+    return trace_forced(model, model.task.force(texts, targets), layer)[0]
 
 
-def look(model: Model, forced: TeacherForced, layer: int) -> tuple[Trace, Tensor]:
-    """One pass through forced answers, and the logits there as greedy decoding sees them.
+def trace_forced(model: Model, forced: TeacherForced, layer: int) -> tuple[Trace, Tensor]:
+    """The trace of one forced batch, and its logits as greedy decoding sees them.
 
-    Both are without the last layer's patches, if that is the layer.
+    For the last layer, both are without that layer's patches.
     """
     probe = model.probe(layer)
     output, seen = probe.run(forced)
@@ -69,30 +69,31 @@ def traces(
     An example is followed along its right answer (teacher forcing), a plain text along
     whatever the model itself answers.
     """
-    text = [i.text if isinstance(i, Example) else i for i in items]
+    texts = [text_of(item) for item in items]
     plain = torch.tensor([isinstance(i, str) for i in items])
     # like lengths together, within windows: any stretch of the result is still a fair sample
     window = 32 * batch
-    order = sorted(range(len(items)), key=lambda i: (i // window, len(text[i])))
+    order = sorted(range(len(items)), key=lambda i: (i // window, len(texts[i])))
     for start in range(0, len(order), batch):
         part = order[start : start + batch]
-        own = followed(model, [items[i] for i in part])
-        seen = trace(model, [text[i] for i in part], own, layer)
-        if model.task.name == "classify":  # one position, whose winner is the answer
+        targets = targets_to_follow(model, [items[i] for i in part])
+        seen = trace(model, [texts[i] for i in part], targets, layer)
+        if not model.task.generates:  # one answer position, whose winner is the answer
             seen.tokens = torch.where(plain[part][seen.owner], seen.best, seen.tokens)
-            own = [
-                [t] for t in seen.tokens[seen.owner.diff(prepend=torch.tensor([-1])) > 0].tolist()
-            ]
-        yield part, own, seen
+            first = seen.owner.diff(prepend=torch.tensor([-1])) > 0
+            targets = [[token] for token in seen.tokens[first].tolist()]
+        yield part, targets, seen
 
 
-def own(model: Model, examples: Sequence[Example], batch: int, progress: bool = False) -> Trace:
-    """The paths of the model's own answers, example after example."""
+def trace_own_answers(
+    model: Model, examples: Sequence[Example], batch: int, progress: bool = False
+) -> Trace:
+    """The trace along the model's own answers, example after example."""
     parts = []
-    for part, _, seen in track(
-        traces(model, [e.text for e in examples], batch=batch), "answering before any edit",
-        total=-(-len(examples) // batch), transient=True, disable=not progress,
-    ):  # fmt: skip
+    batches = traces(model, [e.text for e in examples], batch=batch)
+    total = -(-len(examples) // batch)
+    label = "answering before any edit"
+    for part, _, seen in track(batches, label, total, transient=True, disable=not progress):
         seen.owner = torch.tensor(part)[seen.owner]
         parts.append(seen)
     seen = Trace.join(parts)
@@ -100,29 +101,24 @@ def own(model: Model, examples: Sequence[Example], batch: int, progress: bool = 
     return Trace(**{k: v[order.to(v.device)] for k, v in vars(seen).items()})
 
 
-def followed(model: Model, items: Sequence[str | Example]) -> list[list[int]]:
-    """The target to follow for each item; a label needs no run, the trace itself shows it."""
+def targets_to_follow(model: Model, items: Sequence[str | Example]) -> list[list[int]]:
+    """The target to follow for each item; a label needs no run, its trace will show it."""
     plain = [i for i in items if isinstance(i, str)]
-    if model.task.name == "classify" or not plain:
-        said = iter(model.task.dummy_targets(len(plain)))
+    if not model.task.generates or not plain:
+        own = iter(model.task.dummy_targets(len(plain)))
     else:
         with torch.inference_mode():
-            said = iter(model.task.predict(model.net, plain))
-    return [
-        next(said) if isinstance(i, str) else model.task.target(i.text, i.answer) for i in items
-    ]
+            own = iter(model.task.predict(model.net, plain))
+    return [next(own) if isinstance(i, str) else model.task.target(i.text, i.answer) for i in items]
 
 
 @torch.no_grad()
-def views(
+def dropout_views(
     model: Model, text: str, target: Sequence[int], n: int, seed: int, layer: int = -1
 ) -> tuple[Tensor, Tensor]:
     """Queries (n, P, d) and states (n, P, s) of one example under n draws of dropout."""
     names = [ffn.find(model.net, layer).first, *(model.tail.names if model.tail else [])]
-    bare = model.twin()
-    if layer == -1:
-        bare.set_patches(p for p in model.patches if not is_last(p))
-    probe = Probe(bare.net, names)
+    probe = Probe((model.without_last_layer() if layer == -1 else model).net, names)
     probe.net.train()
     forced = model.task.force([text] * n, [target] * n)
     with torch.random.fork_rng():

@@ -5,7 +5,7 @@ wrapped so that its last n outputs are the patches' pre-activations, the second 
 last n inputs are their activations; the model's own activation runs in between.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from tpatcher.errors import BadInput, UnsupportedArchitecture
+from tpatcher.nets.rows import Activation, Rows
 
 GATES = ("gate_proj", "wi_0", "w1")  # in a gated FFN: the matrix whose output is activated
 DIMS = {nn.Linear: ("in_features", "out_features"), Conv1D: ("nx", "nf")}
@@ -33,19 +34,20 @@ class Wrapped(nn.Module):
 
     @property
     def inner(self) -> nn.Module:
+        """What this wrapper calls: the stock matrix, or another wrapper of it."""
         return self.hidden[0]
 
 
 class Widened(Wrapped):
     """The first matrix, and after its outputs q·k_p + b_p for every patch."""
 
-    def __init__(self, inner: nn.Module, keys: Tensor, bias: Tensor, fused: bool) -> None:
+    def __init__(self, inner: nn.Module, rows: Rows, fused: bool) -> None:
         super().__init__(inner)
         self.keys: Tensor
         self.key_bias: Tensor
         self.fused = fused  # gate and up are one matrix: new outputs go behind each half
-        self.register_buffer("keys", keys, persistent=False)
-        self.register_buffer("key_bias", bias, persistent=False)
+        self.register_buffer("keys", rows.keys, persistent=False)
+        self.register_buffer("key_bias", rows.bias, persistent=False)
 
     def forward(self, q: Tensor) -> Tensor:
         out = self.inner(q)
@@ -72,10 +74,10 @@ class Ungated(Wrapped):
 class Narrowed(Wrapped):
     """The second matrix, plus a_p·v_p for every patch (Eq. 8)."""
 
-    def __init__(self, inner: nn.Module, values: Tensor) -> None:
+    def __init__(self, inner: nn.Module, rows: Rows) -> None:
         super().__init__(inner)
         self.values: Tensor
-        self.register_buffer("values", values, persistent=False)
+        self.register_buffer("values", rows.values, persistent=False)
 
     def forward(self, a: Tensor) -> Tensor:
         n = self.values.shape[0]
@@ -92,28 +94,24 @@ class FFN:
     up: str | None  # the other input matrix of a gated FFN
     fused: bool
     width: int  # d, the length of a query
-    act: Callable[[Tensor], Tensor]
+    act: Activation
 
-    def widen(self, net: nn.Module, keys: Tensor, bias: Tensor, values: Tensor) -> None:
-        """Let this layer wear exactly these patches, keys (n, d), bias (n,), values (n, d)."""
+    def widen(self, net: nn.Module, rows: Rows) -> None:
+        """Give this layer exactly these neurons beside its own."""
         self.bare(net)
-        if len(keys) == 0:
+        if not len(rows):
             return
-        parts: dict[str, Wrapped] = {
-            self.first: Widened(_get(net, self.first), keys, bias, self.fused)
-        }
-        parts[self.second] = Narrowed(_get(net, self.second), values)
+        parts: dict[str, Wrapped] = {self.first: Widened(_get(net, self.first), rows, self.fused)}
+        parts[self.second] = Narrowed(_get(net, self.second), rows)
         if self.up is not None:
-            parts[self.up] = Ungated(_get(net, self.up), len(keys))
+            parts[self.up] = Ungated(_get(net, self.up), len(rows))
         for name, part in parts.items():
-            _set(net, name, part.train(net.training))
+            set_module(net, name, part.train(net.training))
 
     def bare(self, net: nn.Module) -> None:
         """Take every patch off: the stock modules are back in their places."""
         for name in filter(None, (self.first, self.second, self.up)):
-            module = _get(net, name)
-            if isinstance(module, Wrapped):
-                _set(net, name, module.inner)
+            set_module(net, name, unwrap(_get(net, name)))
 
     def rows(self, net: nn.Module) -> int:
         """How many patches the layer wears in this net."""
@@ -187,13 +185,13 @@ def find(net: nn.Module, layer: int = -1) -> FFN:
 def _matrices(block: nn.Module) -> Iterator[tuple[str, tuple[int, int]]]:
     """The matrices of a block that are no part of attention: name, (inputs, outputs)."""
     for name, module in block.named_modules():
-        stock = module.inner if isinstance(module, Wrapped) else module
+        stock = unwrap(module)
         dims = next((d for kind, d in DIMS.items() if isinstance(stock, kind)), None)
         if dims and not any("att" in part.lower() for part in name.split(".")):
             yield name, (getattr(stock, dims[0]), getattr(stock, dims[1]))
 
 
-def _activation(block: nn.Module, first: str) -> Callable[[Tensor], Tensor]:
+def _activation(block: nn.Module, first: str) -> Activation:
     """The block's own activation function, beside its first matrix or on the block itself."""
     for owner in (block.get_submodule(first.rpartition(".")[0]), block):
         for name in (*owner._modules, *vars(owner)):
@@ -207,6 +205,14 @@ def _get(net: nn.Module, name: str) -> nn.Module:
     return net.get_submodule(name)
 
 
-def _set(net: nn.Module, name: str, module: nn.Module) -> None:
+def set_module(net: nn.Module, name: str, module: nn.Module) -> None:
+    """Put a module into the net under this dotted name."""
     parent, _, child = name.rpartition(".")
     setattr(net.get_submodule(parent), child, module)
+
+
+def unwrap(module: nn.Module) -> nn.Module:
+    """The stock module below all its wrappers; a module without wrappers is returned as it is."""
+    while isinstance(module, Wrapped):
+        module = module.inner
+    return module

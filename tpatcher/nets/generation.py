@@ -3,7 +3,7 @@
 import copy
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -12,22 +12,26 @@ from transformers.generation import LogitsProcessorList
 
 from tpatcher.errors import BadInput, NotFixed, UnsupportedArchitecture
 from tpatcher.example import normal
-from tpatcher.nets.tasks import Classify, Task, TeacherForced
+from tpatcher.nets.tasks import Classify, Task, TeacherForced, on_device
+
+# What turns any generation config into greedy decoding; its other processors stay.
+GREEDY = {
+    "num_beams": 1, "do_sample": False, "temperature": None, "top_k": None, "top_p": None,
+    "num_return_sequences": 1, "return_dict_in_generate": False, "early_stopping": False,
+    "length_penalty": None,
+}  # fmt: skip
 
 
 class Generate(Task):
     """A text, generated greedily on the model's own generation config."""
 
+    generates = True
     begin = 0  # tokens that generation starts from and that count in a config's max_length
 
     def __init__(self, net: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         super().__init__(net, tokenizer)
         self.config: GenerationConfig = copy.deepcopy(net.generation_config)
-        self.config.update(
-            num_beams=1, do_sample=False, temperature=None, top_k=None, top_p=None,
-            num_return_sequences=1, return_dict_in_generate=False, early_stopping=False,
-            length_penalty=None,
-        )  # fmt: skip
+        self.config.update(**GREEDY)
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
         end = self.config.eos_token_id
@@ -73,12 +77,16 @@ class Generate(Task):
         for begin, step in {*zip(lengths.tolist(), forced.step.tolist(), strict=True)}:
             config.max_length = begin + self.limit
             processors: LogitsProcessorList = net._get_logits_processor(
-                config, input_ids_seq_length=begin, encoder_input_ids=forced.inputs["input_ids"],
-                logits_processor=LogitsProcessorList(), device=logits.device,
-            )  # fmt: skip
-            at = ((lengths == begin) & (forced.step == step)).nonzero()[:, 0]
+                config,
+                input_ids_seq_length=begin,
+                encoder_input_ids=forced.inputs["input_ids"],
+                logits_processor=LogitsProcessorList(),
+                device=logits.device,
+            )
+            here = ((lengths == begin) & (forced.step == step)).nonzero()[:, 0]
             if len(processors):
-                out[at] = processors(ids[forced.row[at], : begin + step], logits[at].clone())
+                before = ids[forced.row[here], : begin + step]
+                out[here] = processors(before, logits[here].clone())
         return out
 
     def dummy_targets(self, n: int) -> list[list[int]]:
@@ -86,7 +94,7 @@ class Generate(Task):
 
     @abstractmethod
     def prefix(self, forced: TeacherForced) -> tuple[Tensor, Tensor]:
-        """The ids that generation would have had, and how many of them it started from."""
+        """The ids that generation would have had at each position, and how many it started with."""
 
     def logits(self, output: Any, forced: TeacherForced) -> Tensor:
         found: Tensor = output.logits[forced.row, forced.column]
@@ -111,7 +119,7 @@ class Seq2Seq(Generate):
         return self.expressible(answer, ids)
 
     def predict(self, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
-        inputs = {k: v.to(net.device) for k, v in self.encode(texts).items()}
+        inputs = on_device(self.encode(texts), net.device)
         ids = net.generate(**inputs, generation_config=self.config)
         return [self.until_end(row) for row in ids[:, 1:].tolist()]
 
@@ -142,29 +150,36 @@ class Causal(Generate):
 
     name = "causal"
 
+    apply_template = True
+
+    def for_prompts(self) -> Self:
+        other = copy.copy(self)
+        other.apply_template = False
+        return other
+
     def prompt(self, text: str) -> str:
-        """The text as the model is really asked it."""
         if not text.strip():
             raise BadInput("an empty text was given; a prompt needs at least one word")
-        if not self.tokenizer.chat_template:
+        if not (self.tokenizer.chat_template and self.apply_template):
             return text
         turns = [{"role": "user", "content": text}]
-        asked = self.tokenizer.apply_chat_template(
-            turns, tokenize=False, add_generation_prompt=True
-        )
-        return str(asked)
+        template = self.tokenizer.apply_chat_template
+        return str(template(turns, tokenize=False, add_generation_prompt=True))
+
+    @property
+    def special(self) -> dict[str, Any]:
+        """How to tokenize a prompt: a chat template has written the special tokens already."""
+        return {"add_special_tokens": not self.tokenizer.chat_template}
 
     def ids(self, text: str) -> list[int]:
-        """The prompt's ids; a template brings its own special tokens."""
-        special = not self.tokenizer.chat_template
-        inputs = self.encode([self.prompt(text)], add_special_tokens=special)
-        return inputs["input_ids"][0].tolist()
+        """The ids of the prompt."""
+        return self.encode([self.prompt(text)], **self.special)["input_ids"][0].tolist()
 
     def target(self, text: str, answer: str) -> list[int]:
-        prompt, special = self.prompt(text), not self.tokenizer.chat_template
+        prompt = self.prompt(text)
         space = "" if prompt[-1:].isspace() else " "
-        before = self.tokenize(prompt, add_special_tokens=special).input_ids
-        whole = self.tokenize(prompt + space + answer, add_special_tokens=special).input_ids
+        before = self.tokenize(prompt, **self.special).input_ids
+        whole = self.tokenize(prompt + space + answer, **self.special).input_ids
         if whole[: len(before)] != before:  # the boundary was merged: the answer by itself then
             whole = before + self.tokenize(space + answer, add_special_tokens=False).input_ids
         ids = self.expressible(answer, whole[len(before) :])
@@ -176,25 +191,22 @@ class Causal(Generate):
         return ids
 
     def max_answer_tokens(self, length: int) -> int:
-        """How many tokens an answer may have after so many: the last one is never read."""
+        """How many tokens an answer may have after `length` others; the last one is never read."""
         return min(self.limit, max(1, self.context - length + 1))
 
     def predict(self, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
-        prompts, special = [self.prompt(t) for t in texts], not self.tokenizer.chat_template
-        inputs = self.encode(prompts, side="left", add_special_tokens=special)
+        prompts = [self.prompt(text) for text in texts]
+        inputs = self.encode(prompts, side="left", **self.special)
         begin = inputs["input_ids"].shape[1]
-        if (
-            len(texts) > 1 and self.max_answer_tokens(begin) < self.limit
-        ):  # one's length shortens no other's
+        if len(texts) > 1 and self.max_answer_tokens(begin) < self.limit:
+            # alone, so that the longest prompt of a batch shortens no other's answer
             return [self.predict(net, [text])[0] for text in texts]
-        ids = net.generate(
-            **{k: v.to(net.device) for k, v in inputs.items()},
-            generation_config=self.config_for(begin),
-        )
+        config = self.config_for(begin)
+        ids = net.generate(**on_device(inputs, net.device), generation_config=config)
         return [self.until_end(row) for row in ids[:, begin:].tolist()]
 
     def config_for(self, length: int) -> GenerationConfig:
-        """The config for a prompt of so many tokens: its answer ends where the context does."""
+        """The generation config for a prompt of `length` tokens: no answer outgrows the context."""
         if self.max_answer_tokens(length) == self.limit:
             return self.config
         config = copy.deepcopy(self.config)

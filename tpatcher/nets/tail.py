@@ -45,7 +45,7 @@ class Probe:
         """The net's output, and what entered each named module at the answer positions."""
         self.local.seen = {}
         device = self.net.device
-        output = self.net(**{k: v.to(device) for k, v in forced.inputs.items()})
+        output = self.net(**forced.on(device))
         ids = forced.inputs.get("decoder_input_ids", forced.inputs["input_ids"])
         at = (forced.row * ids.shape[1] + forced.column).to(device)
         # OPT's layers see (batch·length, d) instead of (batch, length, d)
@@ -75,8 +75,8 @@ class Tail:
     added (Gemma), it is that output and the residual side by side, (P, 2d).
     """
 
-    head: PreTrainedModel  # the net with its stack of layers replaced by `given`
-    given: LayerStub
+    head: PreTrainedModel  # the net with its stack of layers replaced by `stub`
+    stub: LayerStub
     names: list[str]  # the modules between the last feed-forward layer and the head
     steps: list[nn.Module]
     residual_step: int | None  # the step before which the residual is added, if it is
@@ -98,12 +98,12 @@ class Tail:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The head alone."""
-        if self.task.name == "classify":
-            self.given.local.hidden = hidden[:, None]
-            inputs = {k: v.expand(len(hidden), *v.shape[1:]) for k, v in self.inputs.items()}
-        else:
-            self.given.local.hidden = hidden[None]
+        if self.task.generates:  # one text with a position for each state
+            self.stub.local.hidden = hidden[None]
             inputs = self.inputs
+        else:  # a text of one token for each state
+            self.stub.local.hidden = hidden[:, None]
+            inputs = {k: v.expand(len(hidden), *v.shape[1:]) for k, v in self.inputs.items()}
         if "encoder_outputs" in inputs:
             last = inputs["encoder_outputs"]
             inputs = {**inputs, "encoder_outputs": BaseModelOutput(last_hidden_state=last)}  # type: ignore[dict-item, arg-type]
@@ -114,7 +114,7 @@ class Tail:
         """The same tail with a head of these tokens only; None where a head has no such rows."""
         name = next((n for n in HEADS if hasattr(self.head, n)), "")
         rows = getattr(self.head, name, None)
-        if self.task.name == "classify" or not isinstance(rows, nn.Linear):
+        if not self.task.generates or not isinstance(rows, nn.Linear):
             return None
         few = nn.Linear(1, 1, bias=rows.bias is not None, device="meta")
         few.weight = nn.Parameter(rows.weight[tokens], requires_grad=False)
@@ -124,7 +124,7 @@ class Tail:
         setattr(head, name, few)
         if isinstance(bias := getattr(head, "final_logits_bias", None), Tensor):  # BART and its kin
             head.final_logits_bias = bias[:, tokens]
-        return replace(self, head=head, lipschitz=None)  # its `given` reads the same local
+        return replace(self, head=head, lipschitz=None)  # its stub reads the same local
 
     def split(self, state: Tensor) -> tuple[Tensor, Tensor]:
         """A state's two halves: x, and the residual where it comes later."""
@@ -140,6 +140,22 @@ class Tail:
             before = step(before.to(self.head.dtype)).float()
         return torch.cat([x, seen[self.names[self.residual_step]] - before], dim=-1)
 
+    def may_flip(self, before: Tensor, after: Tensor, gap: Tensor) -> Tensor:
+        """Where (P,) a change of state could let another token win, which lost by `gap` before.
+
+        False is certain: a small step in front of the head cannot bridge a large gap.
+        """
+        if self.lipschitz is None:
+            return torch.ones(len(gap), dtype=torch.bool)
+        step = (self.hidden(after) - self.hidden(before)).norm(dim=-1).cpu()
+        return 2 * self.lipschitz * step + self.rounding >= gap
+
+    def confirms(self, logits: Tensor, tokens: Tensor) -> Tensor:
+        """Where (P,) a token wins by more than rounding."""
+        two = logits.topk(2, dim=-1)
+        sure = two.values[:, 0] - two.values[:, 1] > self.rounding
+        return ((two.indices[:, 0] == tokens.to(logits.device)) & sure).cpu()
+
     def shift(self, state: Tensor, delta: Tensor) -> Tensor:
         """The state after a change of the feed-forward output."""
         if self.residual_step is None:
@@ -148,27 +164,28 @@ class Tail:
 
 
 @torch.no_grad()
-def find(net: PreTrainedModel, task: Task) -> Tail | None:
-    """The tail of a model, checked against its own logits; None, with a warning, if they differ."""
+def find(net: PreTrainedModel, task: Task) -> tuple[Tail | None, Task]:
+    """The tail of a model, checked against its own logits, and the task that reads where it does.
+
+    None, with a warning, if the model does more after its last layer than a tail can.
+    """
     owner = ffn.layers(net)[-1].rpartition(".")[0].rpartition(".")[0]
-    ends = task.dummy_targets(2)
-    for read in task.reads:
-        task.read = read
-        forced = task.force(["hello", "hello and good morning"], ends)
-        tail, output, seen = _trace(net, task, owner, forced)
+    targets = task.dummy_targets(2)
+    for reading in task.readings():
+        forced = reading.force(["hello", "hello and good morning"], targets)
+        tail, output, seen = _trace(net, reading, owner, forced)
         if tail is None:
             continue
-        wanted = task.logits(output, forced).float()
+        wanted = reading.logits(output, forced).float()
         found = tail(tail.state(seen))
         if found.shape == wanted.shape and (found - wanted).abs().max() < tail.rounding:
-            return tail
-    task.read = task.reads[0] if len(task.reads) == 1 else "all"
+            return tail, reading
     warnings.warn(
         f"{type(net).__name__} does more after its last layer than norm and head at one position; "
         "the whole model will be run where a cached state would have done, which is slower",
         stacklevel=3,
     )
-    return None
+    return None, task.reading_all()
 
 
 def _trace(
@@ -185,7 +202,7 @@ def _trace(
     watched.get_submodule(owner).register_forward_hook(
         lambda module, args, output: stack.extend([len(ran), output])
     )
-    watched(**{k: v.to(net.device) for k, v in forced.inputs.items()})
+    watched(**forced.on(net.device))
     begin, end = max(i for i, (name, _, _) in enumerate(ran) if name == second), stack[-2]
     after = [e for e in ran[begin + 1 : end] if not isinstance(net.get_submodule(e[0]), nn.Dropout)]
     if not after or not hasattr(stack[-1], "last_hidden_state"):
@@ -194,12 +211,11 @@ def _trace(
     names = [name for name, _, _ in after]
     head = twin(net)
     steps = [head.get_submodule(name) for name in names]
-    given = LayerStub(stack[-1])
-    parent, _, child = owner.rpartition(".")
-    setattr(head.get_submodule(parent), child, given)
+    stub = LayerStub(stack[-1])
+    ffn.set_module(head, owner, stub)
     tail = Tail(
         head=head,
-        given=given,
+        stub=stub,
         names=names,
         steps=steps,
         residual_step=apart[0] if apart else None,

@@ -3,16 +3,16 @@
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import Any
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from tpatcher.errors import BadInput, UnsupportedArchitecture
+from tpatcher.errors import BadInput, UnsupportedArchitecture, unknown
 from tpatcher.example import normal
 
 
@@ -30,13 +30,16 @@ class TeacherForced:
     tokens: Tensor
     step: Tensor
 
+    def on(self, device: torch.device) -> dict[str, Tensor]:
+        """The inputs to call the net with, on its device."""
+        return on_device(self.inputs, device)
+
 
 class Task(ABC):
     """One of the three things that a transformer is deployed for."""
 
-    name: str
-    reads: tuple[str, ...] = ("each",)  # a classification head reads one token of the text
-    read: str = "each"  # which of those it is; "all" if it is none of them
+    name: ClassVar[str]
+    generates: ClassVar[bool]  # an answer is a text of several tokens, not one label
 
     def __init__(self, net: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer = tokenizer
@@ -48,6 +51,22 @@ class Task(ABC):
         """Answers by really running the net on one batch."""
         return self.decode(self.predict(net, texts))
 
+    def prompt(self, text: str) -> str:
+        """The text as the net is really asked it."""
+        return text
+
+    def for_prompts(self) -> Self:
+        """The same task for texts that are prompts already."""
+        return self
+
+    def readings(self) -> list[Self]:
+        """This task, once for each position that the net's head may read an answer from."""
+        return [self]
+
+    def reading_all(self) -> Self:
+        """This task for a head that reads none of those positions alone."""
+        return self
+
     @abstractmethod
     def decode(self, targets: Sequence[Sequence[int]]) -> list[str]:
         """The answers that labels or tokens stand for."""
@@ -58,7 +77,7 @@ class Task(ABC):
 
     @abstractmethod
     def predict(self, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
-        """What the net says now, in the form of `target`."""
+        """What the net answers now, in the form of `target`."""
 
     @abstractmethod
     def force(self, texts: Sequence[str], targets: Sequence[Sequence[int]]) -> TeacherForced:
@@ -70,14 +89,14 @@ class Task(ABC):
 
     @abstractmethod
     def dummy_targets(self, n: int) -> list[list[int]]:
-        """n targets of any kind, to try the net out with."""
+        """n arbitrary targets, to try the net out with."""
 
     @abstractmethod
     def head_inputs(self, net: PreTrainedModel, forced: TeacherForced) -> dict[str, Tensor]:
         """What to call a net with whose stack of layers returns given hidden states."""
 
     def flatten_logits(self, logits: Tensor) -> Tensor:
-        """The logits of such a call, (P, labels or tokens)."""
+        """The logits of a call with `head_inputs`, as (P, labels or tokens)."""
         return logits[0]
 
     def as_decoded(self, net: PreTrainedModel, forced: TeacherForced, logits: Tensor) -> Tensor:
@@ -85,7 +104,7 @@ class Task(ABC):
         return logits
 
     def canonical(self, answer: str) -> str:
-        """An answer in the words that the model uses for it."""
+        """The answer as the model itself would spell it."""
         return answer
 
     def tokenize(self, *args: Any, **kwargs: Any) -> Any:
@@ -94,7 +113,7 @@ class Task(ABC):
             return self.tokenizer(*args, **kwargs)
 
     def encode(self, texts: Sequence[str], side: str = "right", **more: Any) -> dict[str, Tensor]:
-        """Token ids and mask, padded on one side; a text beyond the context is cut, as warned."""
+        """Token ids and mask, padded on one side; warns of texts that it has to truncate."""
         for text in texts:
             if not text.strip():
                 raise BadInput("an empty text was given; a question needs at least one word")
@@ -103,10 +122,8 @@ class Task(ABC):
                 if length > self.context:
                     cut = f"a text of {length} tokens is cut to the model's {self.context}"
                     warnings.warn(cut, stacklevel=2)
-        out = self.tokenize(
-            list(texts), return_tensors="pt", padding=True, padding_side=side, truncation=True,
-            max_length=self.context, **more,
-        )  # fmt: skip
+        options = {"padding": True, "padding_side": side, "truncation": True, **more}
+        out = self.tokenize(list(texts), return_tensors="pt", max_length=self.context, **options)
         return {k: v for k, v in out.items() if k in ("input_ids", "attention_mask")}
 
 
@@ -114,8 +131,8 @@ class Classify(Task):
     """One label out of several, read by the head from one token (or from all)."""
 
     name = "classify"
-    reads = ("first", "last")
-    read = "first"
+    generates = False
+    reads_from: Literal["first", "last", "all"] = "first"  # tokens of the text
 
     def __init__(self, net: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         super().__init__(net, tokenizer)
@@ -130,8 +147,20 @@ class Classify(Task):
                 "this is a regression head: it gives a number, not a label, so no answer of it is "
                 "right or wrong; if it is a yes/no classifier, remove problem_type from its config"
             )
-        one = config.num_labels == 1  # no for a logit below 0, yes above
-        self.labels = ["0", "1"] if one else [config.id2label[i] for i in range(config.num_labels)]
+        single = config.num_labels == 1  # no for a logit below 0, yes above
+        names = ["0", "1"] if single else [config.id2label[i] for i in range(config.num_labels)]
+        self.labels: list[str] = names
+
+    def readings(self) -> list[Self]:
+        return [self._reading("first"), self._reading("last")]
+
+    def reading_all(self) -> Self:
+        return self._reading("all")
+
+    def _reading(self, position: Literal["first", "last", "all"]) -> Self:
+        other = copy(self)
+        other.reads_from = position
+        return other
 
     def canonical(self, answer: str) -> str:
         return self.labels[self.target("", answer)[0]]
@@ -143,12 +172,10 @@ class Classify(Task):
             return [names.index(wanted)]
         if wanted.isdecimal() and int(wanted) < len(names):
             return [int(wanted)]
-        close = get_close_matches(wanted, names, 1)
-        hint = f" Did you mean {self.labels[names.index(close[0])]!r}?" if close else ""
-        raise BadInput(f"unknown label {answer!r}.{hint} Available: {', '.join(self.labels)}")
+        raise unknown("label", answer, self.labels)
 
     def predict(self, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
-        inputs = {k: v.to(net.device) for k, v in self.encode(texts).items()}
+        inputs = on_device(self.encode(texts), net.device)
         return [[int(i)] for i in binary_as_two(net(**inputs).logits).argmax(-1)]
 
     def decode(self, targets: Sequence[Sequence[int]]) -> list[str]:
@@ -158,10 +185,10 @@ class Classify(Task):
         inputs = self.encode(texts)
         mask = inputs["attention_mask"]
         row, last = torch.arange(len(texts)), mask.cumsum(-1).argmax(-1)
-        if self.read == "all":
+        if self.reads_from == "all":
             row, column = mask.nonzero(as_tuple=True)
         else:
-            column = last if self.read == "last" else mask.argmax(-1)
+            column = last if self.reads_from == "last" else mask.argmax(-1)
         tokens = torch.tensor([t for (t,) in targets])[row]
         return TeacherForced(inputs, row, column, tokens, torch.zeros_like(row))
 
@@ -172,9 +199,8 @@ class Classify(Task):
         return [[0]] * n
 
     def head_inputs(self, net: PreTrainedModel, forced: TeacherForced) -> dict[str, Tensor]:
-        token = forced.inputs["input_ids"][
-            0, forced.column[0]
-        ]  # what the head looks for, if it does
+        # the token that the head looks for, if it looks for one
+        token = forced.inputs["input_ids"][0, forced.column[0]]
         inputs = {"input_ids": token[None, None].to(net.device)}
         if net.config.is_encoder_decoder:
             inputs["encoder_outputs"] = torch.zeros(1, 1, 1, device=net.device)
@@ -182,6 +208,11 @@ class Classify(Task):
 
     def flatten_logits(self, logits: Tensor) -> Tensor:
         return binary_as_two(logits)
+
+
+def on_device(inputs: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """A net's inputs, moved to a device."""
+    return {name: tensor.to(device) for name, tensor in inputs.items()}
 
 
 def binary_as_two(logits: Tensor) -> Tensor:

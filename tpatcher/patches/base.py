@@ -1,8 +1,9 @@
-"""What an edit leaves behind: neurons, and the bytes that keep them (safetensors, no pickle)."""
+"""What every patch is: one edit, and the bytes that keep it (safetensors, no pickle)."""
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -12,24 +13,26 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from tpatcher.example import Example
+from tpatcher.patches.certificate import Certificate
 
 NAMED = "named"  # marks a field that maps names to tensors; stored as "field/name"
 
 
 def frozen_copy(tensor: Tensor) -> Tensor:
-    """A copy that nobody else changes."""
+    """A copy on the CPU that shares its storage with nothing."""
     return tensor.detach().cpu().clone().contiguous()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Patch:
+class Patch(ABC):
     """One edit, made for one example. A subclass says what it changes in the model."""
 
     kind: ClassVar[str]
-    removable_alone: ClassVar[bool] = True  # whether it can be taken off from below newer ones
+    removable_alone: ClassVar[bool] = True  # it can be taken off from below newer ones
+    answers_itself: ClassVar[bool] = False  # it gives answers in the place of the net
     example: Example | None  # None in a pack that was saved without its texts
     editor: str
-    report: Mapping[str, Any] = field(default_factory=dict)
+    certificate: Certificate = field(default_factory=Certificate)
     id: str = ""
 
     def __post_init__(self) -> None:
@@ -60,8 +63,8 @@ class Patch:
         stored = {name.split("/")[0] for name in self.tensors}
         stored |= {f.name for f in fields(self) if f.metadata.get(NAMED)}
         rest = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in stored}
-        example = self.example.to_json() if self.example else None
-        return {**rest, "kind": self.kind, "example": example, "report": dict(self.report)}
+        rest |= {"kind": self.kind, "certificate": self.certificate.to_json()}
+        return {**rest, "example": self.example.to_json() if self.example else None}
 
     @cached_property
     def checksum(self) -> str:
@@ -83,13 +86,20 @@ class Patch:
 
     @property
     def check_key(self) -> tuple[Any, ...]:
-        """What `check` depends on: of patches that need the same, one check is enough."""
+        """What `check` depends on: patches with the same key need only one check."""
         return (self.kind, self.id)
 
-    def check(self, net: nn.Module) -> None:
+    def check(self, net: nn.Module) -> None:  # noqa: B027 (not every kind can tell)
         """Refuse a model that this patch cannot work on, before anything is changed."""
 
     @classmethod
+    @abstractmethod
     def apply(cls, net: nn.Module, before: Sequence["Patch"], after: Sequence["Patch"]) -> None:
-        """Bring the net from wearing `before` to wearing `after`, this kind's part of it."""
-        raise NotImplementedError
+        """Change the net from `before` to `after`: this kind's part of both."""
+
+    @classmethod
+    def answers(
+        cls, net: Any, task: Any, patches: Sequence["Patch"], texts: Sequence[str]
+    ) -> dict[int, str]:
+        """What the patches of this kind answer themselves, by the text's index."""
+        return {}

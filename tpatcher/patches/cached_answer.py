@@ -1,8 +1,9 @@
-"""A cache of edits beside the model: inside an edit's scope the cached answer is given (SERAC).
+"""A cached answer: inside the scope of an edit, its answer is given in the model's place.
 
-A `CachedAnswer` brings everything it needs along: the embedding of its text, the scope
-classifier that tells which texts ask the same, and, for SERAC, the counterfactual model that
-words the answer.
+SERAC (Mitchell et al., Memory-Based Model Editing at Scale, ICML 2022) leaves these behind. A
+`CachedAnswer` holds everything it needs: the embedding of the edit's text, the scope classifier
+that decides which texts ask the same, and, for SERAC, the counterfactual model that words the
+answer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,21 +22,23 @@ from tpatcher.patches.pointer_network import Counterfactual
 
 
 class Scope(nn.Module):
-    """A sentence encoder's head with a learned threshold: near enough means the same question.
+    """SERAC's scope classifier: a text within a learned radius of an edit asks the same question.
 
-    Tokens are weighed by a learned attention before they are averaged: names decide what is
-    asked, the words around them do not. Distances are squared and Euclidean, as in SERAC.
+    It is a head on a sentence encoder. Tokens are weighted by a learned attention before they are
+    averaged, because names decide what is asked and the words around them do not. Distances are
+    squared Euclidean ones, as in SERAC.
     """
 
     def __init__(self, width: int, size: int) -> None:
         super().__init__()
         self.attend = nn.Parameter(torch.zeros(width))
         self.project = nn.Parameter(torch.randn(size, width) / width**0.5)
-        self.log_radius = nn.Parameter(torch.zeros(()))  # > 0: an edit is in its own scope
+        self.log_radius = nn.Parameter(torch.zeros(()))  # a radius > 0: an edit is in its own scope
 
     @classmethod
-    def of(cls, state: Mapping[str, Tensor]) -> "Scope":
-        with torch.device("meta"):  # no random numbers are drawn for what is replaced at once
+    def from_state(cls, state: Mapping[str, Tensor]) -> "Scope":
+        """The classifier with these parameters."""
+        with torch.device("meta"):  # draws no random numbers for parameters that are replaced
             made = cls(state["project"].shape[1], state["project"].shape[0])
         made.load_state_dict(dict(state), assign=True)
         return made
@@ -45,19 +48,22 @@ class Scope(nn.Module):
         weight = (tokens @ self.attend).masked_fill(mask == 0, -torch.inf).softmax(-1)
         return (weight[..., None] * tokens).sum(1) @ self.project.T
 
-    def inside(self, distance: Tensor) -> Tensor:
-        """The log-odds of being in scope, by squared distance."""
+    def log_odds(self, distance: Tensor) -> Tensor:
+        """The log-odds of being in scope at these squared distances."""
         return self.log_radius.exp() - distance
 
 
 @torch.no_grad()
-def states(
+def token_states(
     net: PreTrainedModel, task: Task, texts: Sequence[str], encoder: str = ""
 ) -> tuple[Tensor, Tensor]:
-    """Token states (B, T, 2d), the first and last of an encoder, and their mask."""
+    """The first and last hidden states of an encoder's tokens (B, T, 2d), and their mask.
+
+    The encoder is named by its directory or hub name; empty: the net's own encoder.
+    """
     body: Any
     if encoder:
-        body, tokenizer = loaded(encoder)
+        body, tokenizer = _load_encoder(encoder)
         batch = tokenizer(list(texts), return_tensors="pt", padding=True, truncation=True)
         inputs = {k: batch[k] for k in ("input_ids", "attention_mask")}
     else:
@@ -65,18 +71,18 @@ def states(
         inputs = task.encode(texts)
     device = next(body.parameters()).device
     inputs = {k: v.to(device) for k, v in inputs.items()}
-    seen = body(**inputs, output_hidden_states=True).hidden_states
-    first, last = (normalised(t.float()) for t in (seen[0], seen[-1]))
+    layers = body(**inputs, output_hidden_states=True).hidden_states
+    first, last = (_normalised(t.float()) for t in (layers[0], layers[-1]))
     return torch.cat([first, last], dim=-1), inputs["attention_mask"]
 
 
-def normalised(tokens: Tensor) -> Tensor:
-    """Each state without mean and at unit variance: encoders differ much in scale."""
+def _normalised(tokens: Tensor) -> Tensor:
+    """Each state at zero mean and unit variance: encoders differ much in scale."""
     return nn.functional.layer_norm(tokens, tokens.shape[-1:])
 
 
 @cache
-def loaded(name: str) -> tuple[Any, Any]:
+def _load_encoder(name: str) -> tuple[Any, Any]:
     """A sentence encoder and its tokenizer, from a directory or the hub."""
     try:
         return AutoModel.from_pretrained(name).eval(), AutoTokenizer.from_pretrained(name)
@@ -86,12 +92,13 @@ def loaded(name: str) -> tuple[Any, Any]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CachedAnswer(Patch):
-    """One cached edit. It acts in `Model.answer`; the net itself is untouched."""
+    """One cached edit. The net is not changed: `Model.answer` asks `answers` before it runs it."""
 
-    kind: ClassVar[str] = "recall"
+    kind: ClassVar[str] = "recall"  # the name that stored patches have
+    answers_itself: ClassVar[bool] = True
     answer: str
-    embedding: Tensor  # (size,)
-    scope: Mapping[str, Tensor] = field(metadata={NAMED: True})
+    embedding: Tensor  # (size,), of the edit's text
+    scope: Mapping[str, Tensor] = field(metadata={NAMED: True})  # state of the Scope
     counterfactual: Mapping[str, Tensor] = field(default_factory=dict, metadata={NAMED: True})
     encoder: str = ""  # of the scope classifier; empty: the edited model's own
 
@@ -99,30 +106,45 @@ class CachedAnswer(Patch):
     def apply(cls, net: nn.Module, before: Sequence[Patch], after: Sequence[Patch]) -> None:
         """Nothing in the net changes."""
 
+    @classmethod
+    @torch.no_grad()
+    def answers(
+        cls, net: PreTrainedModel, task: Task, patches: Sequence[Patch], texts: Sequence[str]
+    ) -> dict[int, str]:
+        """The cached answers to these texts, by index; texts outside every scope are left out.
 
-@torch.no_grad()
-def lookup(
-    net: PreTrainedModel, task: Task, patches: Sequence[Patch], texts: Sequence[str]
-) -> dict[int, str]:
-    """The answers to those of the texts that are in the scope of a cached edit."""
-    cached = [p for p in patches if isinstance(p, CachedAnswer)]
-    best: dict[int, tuple[float, CachedAnswer]] = {}
-    for group in by_scope(cached):
-        scope = Scope.of(group[0].scope)
-        inputs, mask = states(net, task, texts, group[0].encoder)
-        embedded = scope(inputs.cpu(), mask.cpu())
-        # differences, not a matrix product: the edit's own text must come out at distance 0
-        against = torch.stack([p.embedding for p in reversed(group)])
-        distance = torch.cdist(embedded, against, compute_mode="donot_use_mm_for_euclid_dist")
-        odds, which = scope.inside(distance.square()).max(-1)  # of equals the newest, first here
-        for i, (score, k) in enumerate(zip(odds.tolist(), which.tolist(), strict=True)):
-            if score > max(0.0, best[i][0] if i in best else 0.0):
-                best[i] = score, group[len(group) - 1 - k]
-    return {i: decode(task, patch, texts[i]) for i, (_, patch) in best.items()}
+        `net` is the model without patches. The edit with the highest log-odds gives its answer,
+        and of equals the newest.
+        """
+        best: dict[int, tuple[float, CachedAnswer]] = {}
+        for group in _by_scope([p for p in patches if isinstance(p, CachedAnswer)]):
+            scope = Scope.from_state(group[0].scope)
+            tokens, mask = token_states(net, task, texts, group[0].encoder)
+            asked = scope(tokens.cpu(), mask.cpu())
+            cached = torch.stack([p.embedding for p in reversed(group)])  # the newest first
+            # differences, not a matrix product: an edit's own text must be at distance 0
+            distance = torch.cdist(asked, cached, compute_mode="donot_use_mm_for_euclid_dist")
+            odds, nearest = scope.log_odds(distance.square()).max(-1)
+            for i, (score, k) in enumerate(zip(odds.tolist(), nearest.tolist(), strict=True)):
+                if score > max(0.0, best[i][0] if i in best else 0.0):
+                    best[i] = score, group[-1 - k]
+        return {i: patch._answer_to(texts[i], task) for i, (_, patch) in best.items()}
+
+    def _answer_to(self, text: str, task: Task) -> str:
+        """The cached answer itself (SERA), or as the counterfactual model words it (SERAC)."""
+        answer = task.canonical(self.answer)
+        if not self.counterfactual:
+            return answer
+        model = Counterfactual.from_state(self.counterfactual)
+        worded = model.answer(task.tokenizer, answer, text)
+        try:
+            return task.canonical(worded)
+        except BadInput:  # the counterfactual model wrote something that is no label
+            return worded
 
 
-def by_scope(cached: Sequence[CachedAnswer]) -> list[list[CachedAnswer]]:
-    """The cached edits, by the scope classifier that they were made with."""
+def _by_scope(cached: Sequence[CachedAnswer]) -> list[list[CachedAnswer]]:
+    """The cached edits, grouped by the scope classifier that they were made with."""
     groups: list[list[CachedAnswer]] = []
     for patch in cached:
         for group in groups:
@@ -133,15 +155,3 @@ def by_scope(cached: Sequence[CachedAnswer]) -> list[list[CachedAnswer]]:
         else:
             groups.append([patch])
     return groups
-
-
-def decode(task: Task, patch: CachedAnswer, text: str) -> str:
-    """The cached answer: itself (SERA), or as the counterfactual model gives it (SERAC)."""
-    if not patch.counterfactual:
-        return task.canonical(patch.answer)
-    model = Counterfactual.of(patch.counterfactual)
-    said = model.say(task.tokenizer, task.canonical(patch.answer), text)
-    try:
-        return task.canonical(said)
-    except BadInput:  # no label of the model
-        return said

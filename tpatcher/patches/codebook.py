@@ -1,4 +1,7 @@
-"""A codebook in one layer: keys with radii, and what the layer gives out inside them (GRACE)."""
+"""A codebook in one layer: near one of its keys, the layer's output is replaced by a value.
+
+GRACE (Hartvigsen et al., NeurIPS 2023) leaves one behind; how it is filled is in editors/grace.py.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,26 +26,24 @@ class CodebookLinear(ffn.Wrapped):
         for name, tensor in (("keys", keys), ("radii", radii), ("values", values)):
             self.register_buffer(name, tensor, persistent=False)
 
-    @property
-    def inner(self) -> nn.Module:
-        """The stock matrix, which may lie below the wrapper of neurons."""
-        below = self.hidden[0]
-        return below.inner if isinstance(below, ffn.Wrapped) else below
-
     def forward(self, a: Tensor) -> Tensor:
-        out: Tensor = self.hidden[0](a)
+        out: Tensor = self.inner(a)
+        # behind the stock inputs come the activations of added neurons: no part of a key
         nearest, inside = match(a[..., : self.keys.shape[1]], self.keys, self.radii)
         return torch.where(inside[..., None], self.values[nearest].to(out.dtype), out)
 
 
 def match(queries: Tensor, keys: Tensor, radii: Tensor) -> tuple[Tensor, Tensor]:
-    """For each query (…, h) the nearest key, and whether it lies within that key's radius."""
+    """For each query (…, h), the index of the nearest key, and if that key's radius reaches it."""
     distance, nearest = distances(queries, keys).min(-1)
     return nearest, distance <= radii[nearest]
 
 
 def distances(queries: Tensor, keys: Tensor) -> Tensor:
-    """Euclidean, (…, n). Not by a matrix product, whose rounding would blur a distance of 0."""
+    """Euclidean distances (…, n) of queries (…, h) to keys (n, h).
+
+    Not by a matrix product, whose rounding would blur a distance of 0.
+    """
     flat = queries.reshape(-1, queries.shape[-1]).to(keys.dtype)
     found = torch.cdist(flat, keys, compute_mode="donot_use_mm_for_euclid_dist")
     return found.view(*queries.shape[:-1], len(keys))
@@ -50,7 +51,7 @@ def distances(queries: Tensor, keys: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Codebook(Patch):
-    """The whole codebook after an edit: the newest one worn is the one that acts."""
+    """The whole codebook of a layer after an edit; of several patches the newest one acts."""
 
     kind: ClassVar[str] = "codebook"
     removable_alone: ClassVar[bool] = False
@@ -61,41 +62,34 @@ class Codebook(Patch):
     tokens: Tensor  # (n,): the label or token that each entry was made for
 
     def check(self, net: nn.Module) -> None:
-        place = ffn.find(net, self.layer)
-        weight = stock(net, place.second).weight
-        if sorted(weight.shape) != sorted((self.keys.shape[1], self.values.shape[1])):  # type: ignore[arg-type]
+        name = ffn.find(net, self.layer).second
+        shape = tuple(ffn.unwrap(net.get_submodule(name)).weight.shape)  # type: ignore[arg-type, union-attr]
+        if sorted(shape) != sorted((self.keys.shape[1], self.values.shape[1])):
             raise WrongBase(
-                f"patch {self.id} maps {self.keys.shape[1]} to {self.values.shape[1]}, but "
-                f"{place.second} has the shape {tuple(weight.shape)}"  # type: ignore[arg-type]
+                f"patch {self.id} maps {self.keys.shape[1]} to {self.values.shape[1]}, but {name} "
+                f"has the shape {shape}"
             )
 
     @classmethod
     def apply(cls, net: nn.Module, before: Sequence[Patch], after: Sequence[Patch]) -> None:
         for layer in {p.layer for p in (*before, *after) if isinstance(p, Codebook)}:
-            worn = newest(after, layer)
-            write(net, layer, (worn.keys, worn.radii, worn.values) if worn else None)
+            book = effective(after, layer)
+            set_codebook(net, layer, (book.keys, book.radii, book.values) if book else None)
 
 
-def newest(patches: Sequence[Patch], layer: int) -> Codebook | None:
-    """The codebook that acts in a layer."""
+def effective(patches: Sequence[Patch], layer: int) -> Codebook | None:
+    """The codebook that acts in a layer: the newest one, which holds all entries before it."""
     books = [p for p in patches if isinstance(p, Codebook) and p.layer == layer]
     return books[-1] if books else None
 
 
-def write(net: nn.Module, layer: int, book: tuple[Tensor, Tensor, Tensor] | None) -> None:
-    """Let a layer use these keys, radii and values; None takes the codebook off."""
+def set_codebook(net: nn.Module, layer: int, book: tuple[Tensor, Tensor, Tensor] | None) -> None:
+    """Give a layer these keys, radii and values; None takes its codebook off."""
     name = ffn.find(net, layer).second
-    owner, _, child = name.rpartition(".")
     module = net.get_submodule(name)
     if isinstance(module, CodebookLinear):
-        module = module.hidden[0]
+        module = module.inner
     if book is not None:
         device = module.weight.device
         module = CodebookLinear(module, *(t.to(device) for t in book)).train(net.training)  # type: ignore[arg-type]
-    setattr(net.get_submodule(owner), child, module)
-
-
-def stock(net: nn.Module, name: str) -> nn.Module:
-    """A module without whatever it wears."""
-    module = net.get_submodule(name)
-    return module.inner if isinstance(module, ffn.Wrapped) else module
+    ffn.set_module(net, name, module)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tpatcher.errors import WrongBase
 from tpatcher.nets import ffn
+from tpatcher.nets.rows import Rows
 from tpatcher.patches.base import Patch
 
 
@@ -55,20 +56,26 @@ class Neurons(Patch):
                 f"of {type(net).__name__} has queries of width {width}"
             )
 
+    @property
+    def rows(self) -> Rows:
+        """The neurons themselves."""
+        return Rows(self.keys, self.bias, self.values)
+
     @classmethod
     def apply(cls, net: nn.Module, before: Sequence[Patch], after: Sequence[Patch]) -> None:
         for layer in {p.layer for p in (*before, *after) if isinstance(p, Neurons)}:
-            keys, bias, values = rows(after, layer)
             place = ffn.find(net, layer)
-            device = net.get_submodule(place.first).weight.device  # type: ignore[union-attr]
-            place.widen(net, keys.to(device), bias.to(device), values.to(device))  # type: ignore[arg-type]
+            device = net.get_submodule(place.first).weight.device
+            place.widen(net, stack(after, layer, place.width).to(device))  # type: ignore[arg-type]
 
 
-def rows(patches: Iterable[Patch], layer: int = -1) -> tuple[Tensor, Tensor, Tensor]:
-    """Keys, bias and values of all neurons that these patches have in one layer."""
-    found = [p for p in patches if isinstance(p, Neurons) and p.layer == layer]
-    if not found:
-        return torch.empty(0, 0), torch.empty(0), torch.empty(0, 0)
-    parts = zip(*((p.keys, p.bias, p.values) for p in found), strict=True)
-    keys, bias, values = (torch.cat(part) for part in parts)
-    return keys, bias, values
+def stack(patches: Iterable[Patch], layer: int, width: int) -> Rows:
+    """All neurons that these patches have in one layer, in their order."""
+    parts = [p.rows for p in patches if isinstance(p, Neurons) and p.layer == layer]
+    if not parts:
+        return Rows.empty(width)
+    return Rows(*(torch.cat(tensors) for tensors in zip(*map(_fields, parts), strict=True)))
+
+
+def _fields(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+    return rows.keys, rows.bias, rows.values

@@ -56,18 +56,18 @@ def write(directory: str | Path, patches: Sequence[Patch], base: Base, text: boo
     blob = save_tensors(tensors)
     checksum = hashlib.sha256(blob).hexdigest()
     file = f"patches-{checksum[:12]}.safetensors"
-    files.replace(path / file, blob)
+    files.write_atomic(path / file, blob)
     index = {
         "tpatcher": __version__,
         "base": {"name": base.name, "fingerprint": base.fingerprint},
         "tensors": {"file": file, "sha256": checksum},
         "patches": [p.meta for p in kept],
     }
-    files.replace(path / INDEX, json.dumps(index, indent=1, ensure_ascii=False).encode())
+    files.write_atomic(path / INDEX, json.dumps(index, indent=1, ensure_ascii=False).encode())
     lines = [f"| {p.id} | {p.editor} | {_cell(p)} |" for p in kept]
     table = "\n".join(["| patch | editor | fixes |", "|---|---|---|", *lines])
     card = CARD.format(base=base.name, n=len(kept), version=__version__, table=table)
-    files.replace(path / "README.md", card.encode())
+    files.write_atomic(path / "README.md", card.encode())
     for stale in path.glob("patches-*.safetensors"):
         if stale.name != file:
             stale.unlink()

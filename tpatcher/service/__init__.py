@@ -1,4 +1,4 @@
-"""The service: report a mistake over HTTP or on a page, and the next user gets the right answer."""
+"""Do I know HTTP, or a page? The service: report a mistake, and the next user gets it right."""
 
 from tpatcher.service.app import create_app
 from tpatcher.service.serve import serve

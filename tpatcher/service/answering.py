@@ -1,9 +1,10 @@
-"""A patched net that also tells which of its patches fired, in the very run that answers."""
+"""Answering with a patched model, and telling which of its patches fired in that very run."""
 
 import threading
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
@@ -14,132 +15,107 @@ from transformers.generation.streamers import BaseStreamer
 from tpatcher.errors import BadInput
 from tpatcher.models.model import Model
 from tpatcher.nets import ffn
+from tpatcher.nets.rows import Rows
 from tpatcher.nets.twin import twin
-from tpatcher.patches.neurons import Neurons, rows
+from tpatcher.patches.neurons import Neurons
 
 
 @dataclass(frozen=True)
-class Said:
-    """One answer: its label or tokens, its words, and what happened at its positions."""
+class Reply:
+    """One answer, and what happened at its answer positions."""
 
-    ids: list[int]
+    ids: list[int]  # the label, or the tokens
     text: str
-    fired: dict[int, float]  # by place among the model's patches: the largest pre-activation
+    fired: dict[int, float]  # by index in the model's patches: the largest pre-activation
     queries: Tensor  # (P, d), of the last layer
 
 
-class Watch:
+class TracedModel:
     """A twin of a model that any number of threads may ask at once."""
 
     def __init__(self, model: Model) -> None:
-        if any(patch.kind == "recall" for patch in model.patches):
-            raise BadInput(
-                "edits that are looked up (SERA) are in no net, so they cannot be served"
-            )
-        self.model = model
-        self.task = copy(model.task)
-        if model.task.name == "causal":  # prompts come in as the model is to see them
-            self.task.prompt = str  # type: ignore[attr-defined]
-        self.net: Any = twin(model.net)
-        self.local = threading.local()
-        worn = [(i, p) for i, p in enumerate(model.patches) if isinstance(p, Neurons)]
-        self.whose, self.keys = {}, {}
-        for layer in {-1, *(p.layer for _, p in worn)}:
-            self.whose[layer] = torch.tensor(
-                [i for i, p in worn if p.layer == layer for _ in p.bias], dtype=torch.long
-            )
-            keys, bias, _ = rows(model.patches, layer)
-            self.keys[layer] = keys.to(model.net.device), bias.to(model.net.device)
-            first = self.net.get_submodule(ffn.find(model.net, layer).first)
-            first.register_forward_pre_hook(self._note(layer), with_kwargs=True)
+        if any(patch.answers_itself for patch in model.patches):
+            raise BadInput("edits that are looked up (SERA) are not in the net: cannot serve them")
+        self._task = model.task.for_prompts()
+        self._net: Any = twin(model.net)
+        self._local = threading.local()  # the batch size, and the queries that the hooks saw
+        neurons = [(i, p) for i, p in enumerate(model.patches) if isinstance(p, Neurons)]
+        self._patch_of: dict[int, Tensor] = {}  # by layer: the index of each neuron's patch
+        self._rows: dict[int, Rows] = {}  # the neurons of each layer
+        for layer in {-1, *(p.layer for _, p in neurons)}:
+            owners = [i for i, p in neurons if p.layer == layer for _ in p.bias]
+            self._patch_of[layer] = torch.tensor(owners, dtype=torch.long)
+            self._rows[layer] = model.rows(layer)
+            first = self._net.get_submodule(ffn.find(model.net, layer).first)
+            first.register_forward_pre_hook(self._record(layer), with_kwargs=True)
 
-    def _note(self, layer: int) -> Any:
+    @torch.inference_mode()
+    def answer(self, prompts: Sequence[str]) -> list[Reply]:
+        """Answer one batch of prompts by running the net."""
+        self._local.batch, self._local.seen = len(prompts), {}
+        return self._replies(prompts, self._task.predict(self._net, prompts))
+
+    @torch.inference_mode()
+    def stream(
+        self, prompt: str, streamer: BaseStreamer, should_stop: Callable[[int], bool]
+    ) -> Reply:
+        """Answer one prompt, token by token into `streamer`, until `should_stop(tokens so far)`."""
+        self._local.batch, self._local.seen = 1, {}
+        criteria = StoppingCriteriaList([_StopWhen(should_stop)])
+        generate = partial(self._net.generate, streamer=streamer, stopping_criteria=criteria)
+        # all that `predict` needs of a net that generates
+        net = cast(Any, SimpleNamespace(device=self._net.device, generate=generate))
+        return self._replies([prompt], self._task.predict(net, [prompt]))[0]
+
+    def _record(self, layer: int) -> Any:
+        """A hook that keeps the queries of this thread's run."""
+
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             query = args[0] if args else next(iter(kwargs.values()))
-            query = query.reshape(self.local.batch, -1, query.shape[-1])  # OPT flattens
-            one = self.task.name == "classify"
-            self.local.seen.setdefault(layer, []).append(query if one else query[:, -1:])
+            query = query.reshape(self._local.batch, -1, query.shape[-1])  # OPT flattens
+            classify = not self._task.generates
+            self._local.seen.setdefault(layer, []).append(query if classify else query[:, -1:])
 
         return hook
 
-    @torch.inference_mode()
-    def say(self, prompts: Sequence[str]) -> list[Said]:
-        """Answers to one batch, really run."""
-        self.local.batch, self.local.seen = len(prompts), {}
-        ids = self.task.predict(self.net, prompts)
-        return self._told(prompts, ids)
-
-    @torch.inference_mode()
-    def stream(self, prompt: str, hear: Callable[[int], bool]) -> Said:
-        """One answer, generated token by token; it stops when `hear` no longer wants to."""
-        self.local.batch, self.local.seen = 1, {}
-        causal = self.task.name == "causal"
-        special = (
-            {} if not causal else {"add_special_tokens": not self.task.tokenizer.chat_template}
-        )
-        inputs = self.task.encode([prompt], side="left" if causal else "right", **special)
-        listener, task = _Listener(hear), cast(Any, self.task)
-        length = inputs["input_ids"].shape[1]
-        found = self.net.generate(
-            **{k: v.to(self.net.device) for k, v in inputs.items()},
-            generation_config=task.within(length) if causal else task.config,
-            streamer=listener, stopping_criteria=StoppingCriteriaList([listener.stop]),
-        )  # fmt: skip
-        begin = inputs["input_ids"].shape[1] if causal else 1
-        ids = self.task.until_end(found[0, begin:].tolist())  # type: ignore[attr-defined]
-        return self._told([prompt], [ids])[0]
-
-    def _told(self, prompts: Sequence[str], ids: list[list[int]]) -> list[Said]:
-        """What the hooks saw, put together for each answer."""
-        words = self.task.decode(ids)
+    def _replies(self, prompts: Sequence[str], ids: list[list[int]]) -> list[Reply]:
+        """Put together what the hooks saw for each answer."""
+        texts = self._task.decode(ids)
         fired: list[dict[int, float]] = [{} for _ in ids]
         queries: list[Tensor] = []
-        for layer in self.whose:
-            found, owner = self._positions(layer, prompts, ids)
+        for layer in self._patch_of:
+            seen, owner = self._positions(layer, prompts, ids)
             if layer == -1:
-                queries = [found[owner == i].float().cpu() for i in range(len(ids))]
-            keys, bias = self.keys[layer]
-            if not len(keys):
+                queries = [seen[owner == i].float().cpu() for i in range(len(ids))]
+            rows = self._rows[layer]
+            if not len(rows):
                 continue
-            response = (found.float() @ keys.T + bias).cpu()  # (P, n)
+            response = rows.response(seen.float()).cpu()  # (P, n)
             for p, n in (response > 0).nonzero().tolist():
-                mine, i = fired[int(owner[p])], int(self.whose[layer][n])
+                mine, i = fired[int(owner[p])], int(self._patch_of[layer][n])
                 mine[i] = max(mine.get(i, 0.0), float(response[p, n]))
-        return [Said(*one) for one in zip(ids, words, fired, queries, strict=True)]
+        return [Reply(*parts) for parts in zip(ids, texts, fired, queries, strict=True)]
 
     def _positions(
         self, layer: int, prompts: Sequence[str], ids: list[list[int]]
     ) -> tuple[Tensor, Tensor]:
-        """The queries (P, d) at the answer positions, and whose they are (P,)."""
-        seen = self.local.seen[layer]
-        if self.task.name == "classify":
-            forced = self.task.force(prompts, ids)
+        """The queries (P, d) at the answer positions, and the answer that each belongs to (P,)."""
+        seen = self._local.seen[layer]
+        if not self._task.generates:
+            forced = self._task.force(prompts, ids)
             return seen[0][forced.row, forced.column], forced.row
         steps = torch.cat(seen, dim=1)  # (B, T, d): one query a token
-        owner = torch.tensor([i for i, one in enumerate(ids) for _ in one])
-        step = torch.tensor([t for one in ids for t in range(len(one))])
+        owner = torch.tensor([i for i, tokens in enumerate(ids) for _ in tokens])
+        step = torch.tensor([t for tokens in ids for t in range(len(tokens))])
         return steps[owner, step], owner
 
 
-class _Listener(BaseStreamer):  # type: ignore[misc]
-    """Hears every token; the first call only repeats the prompt."""
+class _StopWhen(StoppingCriteria):  # type: ignore[misc]
+    """Ends generation when a function of the number of tokens says so."""
 
-    def __init__(self, hear: Callable[[int], bool]) -> None:
-        self.hear, self.begun, self.wanted = hear, False, True
-        self.stop = _Stop(self)
-
-    def put(self, value: Tensor) -> None:
-        if self.begun:
-            self.wanted = self.hear(int(value.flatten()[0])) and self.wanted
-        self.begun = True
-
-    def end(self) -> None:
-        """Nothing to do: the caller has the whole answer."""
-
-
-class _Stop(StoppingCriteria):  # type: ignore[misc]
-    def __init__(self, listener: _Listener) -> None:
-        self.listener = listener
+    def __init__(self, should_stop: Callable[[int], bool]) -> None:
+        self.should_stop, self.tokens = should_stop, 0
 
     def __call__(self, ids: Tensor, scores: Tensor, **more: Any) -> Tensor:
-        return torch.full((len(ids),), not self.listener.wanted, device=ids.device)
+        self.tokens += 1  # asked once after each token
+        return torch.full((len(ids),), self.should_stop(self.tokens), device=ids.device)

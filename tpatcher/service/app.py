@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +14,21 @@ from starlette.exceptions import HTTPException
 
 from tpatcher import __version__
 from tpatcher import errors as err
+from tpatcher.service import openai, routes
 from tpatcher.service.auth import Access
-from tpatcher.service.batcher import Batcher
-from tpatcher.service.deps import Answerer, Service, State
-from tpatcher.service.follower import Follower
-from tpatcher.service.ground import Ground, Way
+from tpatcher.service.deps import Answerer, Service, ServiceDep
 from tpatcher.service.guard import Verdict
-from tpatcher.service.limits import Gate, Limits, Rate
-from tpatcher.service.live import Desk
-from tpatcher.service.metrics import Measured, Metrics
-from tpatcher.service.openai import OPENAI
-from tpatcher.service.routes import API
+from tpatcher.service.limits import Limits
+from tpatcher.service.live import Deployment, LiveModel, LoadSuccessor
+from tpatcher.service.metrics import Metrics
+from tpatcher.service.middleware import AccessMiddleware, MetricsMiddleware
 from tpatcher.service.schemas import errors
-from tpatcher.store.audit import Audit
-from tpatcher.store.reports import Reports
 
 PAGE = Path(__file__).with_name("page.html")
-STATUS: dict[type[err.TPatcherError], int] = {
+# The status of each error; one that is not listed has that of the class it is derived from.
+STATUS: dict[type, int] = {
+    err.TPatcherError: 422,  # what was asked for cannot be had
+    err.Denied: 401,
     err.NotFound: 404,
     err.AlreadyRight: 409,
     err.Conflict: 409,
@@ -39,60 +37,49 @@ STATUS: dict[type[err.TPatcherError], int] = {
     err.Busy: 429,
     err.NotStored: 503,
     err.Damaged: 503,
-}  # and 422 for all others: what was asked for cannot be had
+}
 # The page runs its own script and talks to its own service, nothing else.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"  # noqa: E501
 
 
 def create_app(
-    ground: Ground,
+    deployment: Deployment,
     *,
-    way: Way | None = None,
+    load_successor: LoadSuccessor | None = None,
     access: Access | None = None,
     limits: Limits | None = None,
 ) -> FastAPI:
-    """The service for one base model; `way` loads another, should its chain move there."""
+    """The service for a deployment; `load_successor` loads the one that its store moves to."""
     limits, access, metrics = limits or Limits(), access or Access(), Metrics()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        desk = Desk(ground, limits.edits, way)
-        service = State(
-            desk=desk, access=access, limits=limits, metrics=metrics,
-            reports=Reports(lambda: desk.store, limits.reports), audit=Audit(lambda: desk.store),
-            batcher=Batcher(desk.say, size=32, limit=limits.queue), rate=Rate(limits),
-            follower=Follower(desk, metrics),
-            streams=ThreadPoolExecutor(2, "stream"),
-        )  # fmt: skip
-        metrics.gauge("patches", "Fixes that are live.", lambda: len(desk.now.ids))
-        metrics.gauge("head", "The newest entry that is worn.", lambda: desk.now.head)
-        app.state.service = service
+        live = LiveModel(deployment, limits.edits, load_successor)
+        app.state.service = Service(live, access, limits, metrics)
         yield
-        service.draining = True
-        assert service.follower is not None
-        service.follower.close()
-        service.batcher.close()
-        service.streams.shutdown()
-        desk.close()
-        desk.store.close()
+        app.state.service.close()
 
     app = FastAPI(
-        title="tpatcher", version=__version__, lifespan=lifespan,
+        title="tpatcher",
+        version=__version__,
+        lifespan=lifespan,
         description="Report a mistake, and the next user gets the right answer.",
-    )  # fmt: skip
-    app.include_router(API)
-    app.include_router(OPENAI)
+        exception_handlers={
+            err.TPatcherError: _tpatcher_error,
+            RequestValidationError: _validation_error,
+            HTTPException: _framework_error,
+        },
+    )
+    app.include_router(routes.ROUTER)
+    app.include_router(openai.ROUTER)
     app.add_api_route("/healthz", healthz, methods=["GET"])
     app.add_api_route("/readyz", readyz, methods=["GET"], responses={503: {}})
     app.add_api_route(
-        "/metrics", told, methods=["GET"], responses=errors(), response_class=PlainTextResponse
+        "/metrics", metrics_text, responses=errors(), response_class=PlainTextResponse
     )
-    app.add_api_route("/", page, methods=["GET"], include_in_schema=False)
-    app.add_exception_handler(err.TPatcherError, failed)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, plain)
-    app.add_middleware(Gate, body=limits.body, local=not access.tokens)
-    app.add_middleware(Measured, metrics=metrics)
+    app.add_api_route("/", page, include_in_schema=False)
+    app.add_middleware(AccessMiddleware, max_body=limits.body, local_only=not access.tokens)
+    app.add_middleware(MetricsMiddleware, metrics=metrics)
     return app
 
 
@@ -101,15 +88,14 @@ def healthz() -> dict[str, str]:
     return {"status": "ok"}
 
 
-def readyz(service: Service) -> Response:
-    """Answers can be had, and the store can be followed."""
-    follower = service.follower
-    if service.draining or follower is None or follower.behind > 10:
-        return failure(503, "NotReady", "draining, or the store cannot be read")
-    return JSONResponse({"status": "ok", "head": service.desk.now.head})
+def readyz(service: ServiceDep) -> Response:
+    """Answers can be had, and the store can be followed; if not, the message says why."""
+    if problem := service.follower.problem:
+        return _error_response(503, "NotReady", problem)
+    return JSONResponse({"status": "ok", "head": service.live.now.head})
 
 
-def told(service: Service, caller: Answerer) -> Response:
+def metrics_text(service: ServiceDep, caller: Answerer) -> Response:
     """Prometheus metrics."""
     return PlainTextResponse(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
@@ -119,21 +105,21 @@ def page() -> Response:
     return HTMLResponse(PAGE.read_bytes(), headers={"Content-Security-Policy": POLICY})
 
 
-def failure(status: int, kind: str, message: str, **more: Any) -> Response:
-    """An error in the one shape that all have; `ensure_ascii` survives any text."""
+def _error_response(status: int, kind: str, message: str, **more: Any) -> Response:
+    """An error in the shape that all errors have; JSON's `ensure_ascii` survives any text."""
     body = json.dumps({"error": {"type": kind, "message": message, **more}})
     return Response(body, status, media_type="application/json")
 
 
-async def failed(request: Request, error: Exception) -> Response:
-    """Everything that tpatcher raises on purpose."""
+async def _tpatcher_error(request: Request, error: Exception) -> Response:
+    """The response to an error that tpatcher raised on purpose."""
     more: dict[str, Any] = {}
     if isinstance(error, err.Refused) and isinstance(error.verdict, Verdict):
         more["verdict"] = error.verdict.to_json()
-    status = next((s for kind, s in STATUS.items() if isinstance(error, kind)), 422)
-    if isinstance(error, err.Denied):
-        status = 403 if error.known else 401
-    response = failure(status, type(error).__name__, str(error), **more)
+    status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+    if isinstance(error, err.Denied) and error.known:
+        status = 403
+    response = _error_response(status, type(error).__name__, str(error), **more)
     if isinstance(error, err.Busy):
         response.headers["Retry-After"] = str(max(1, round(error.after)))
     if status == 401:
@@ -141,16 +127,17 @@ async def failed(request: Request, error: Exception) -> Response:
     return response
 
 
-async def invalid(request: Request, error: Exception) -> Response:
-    """A body or a parameter that has not the right shape; what was sent is not repeated."""
+async def _validation_error(request: Request, error: Exception) -> Response:
+    """The response to a body or parameter of the wrong shape; it does not repeat what was sent."""
     assert isinstance(error, RequestValidationError)
     lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5]]
-    return failure(422, "BadInput", "; ".join(lines))
+    return _error_response(422, "BadInput", "; ".join(lines))
 
 
-async def plain(request: Request, error: Exception) -> Response:
-    """What the framework refuses: a path or a method that is not there, a body that is no JSON."""
+async def _framework_error(request: Request, error: Exception) -> Response:
+    """The response to what FastAPI refuses: NotFound, MethodNotAllowed, BadRequest."""
     assert isinstance(error, HTTPException)
-    response = failure(error.status_code, "NotFound", str(error.detail))
+    kind = HTTPStatus(error.status_code).phrase.replace(" ", "")
+    response = _error_response(error.status_code, kind, str(error.detail))
     response.headers.update(error.headers or {})
     return response

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from tpatcher import files
-from tpatcher.errors import BadInput, Denied
+from tpatcher.errors import BadInput, Denied, unknown
 
 Role = Literal["answer", "report", "fix", "admin"]
 ROLES: tuple[Role, ...] = ("answer", "report", "fix", "admin")  # each may do what those before may
@@ -25,6 +25,7 @@ class Caller:
     role: Role
 
     def may(self, role: Role) -> bool:
+        """Whether the caller's role includes this one."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
@@ -38,7 +39,7 @@ class Token:
 
 
 class Access:
-    """Knows callers by their tokens; without any, everybody on this machine is admin."""
+    """The tokens that are known. Without any, every caller is an admin."""
 
     def __init__(self, tokens: Sequence[Token] = ()) -> None:
         self.tokens = list(tokens)
@@ -48,7 +49,7 @@ class Access:
         """The tokens of a file that `issue` wrote."""
         file, tokens = Path(path), []
         if not file.is_file():
-            raise BadInput(f"{file} is no file of tokens; `tpatcher token` writes one")
+            raise BadInput(f"there is no file of tokens at {file}; `tpatcher token` writes one")
         for number, line in enumerate(file.read_text().splitlines(), 1):
             try:
                 token = Token(**json.loads(line))
@@ -61,27 +62,26 @@ class Access:
             raise BadInput(f"{file} holds no token, so nobody could use the service")
         return cls(tokens)
 
-    def caller(self, authorization: str | None) -> Caller:
-        """The caller behind an Authorization header."""
+    def caller(self, secret: str | None) -> Caller:
+        """The caller who holds this token; raises `Denied` if nobody is known by it."""
         if not self.tokens:
             return Caller("local", "admin")
-        scheme, _, given = (authorization or "").partition(" ")
-        if scheme.lower() != "bearer" or not given:
-            raise Denied("this service wants a token: send 'Authorization: Bearer …'")
-        digest = hashlib.sha256(given.strip().encode()).hexdigest()
+        if secret is None:
+            raise Denied("this service needs a token: send 'Authorization: Bearer …'")
+        digest = hashlib.sha256(secret.strip().encode()).hexdigest()
         found = None
-        for token in self.tokens:  # all of them, whichever it is: time tells nothing
+        for token in self.tokens:  # compare with every token: constant time
             if hmac.compare_digest(token.sha256, digest):
                 found = token
         if found is None:
-            raise Denied("this token is not known here")
+            raise Denied("this service does not know this token")
         return Caller(found.name, found.role)
 
 
 def issue(path: str | Path, name: str, role: Role) -> str:
-    """A new token for somebody, added to the file by its hash; it cannot be shown again."""
+    """Make a token, add its hash to the file, and return it; it cannot be shown again."""
     if role not in ROLES:
-        raise BadInput(f"unknown role {role!r}. Available: {', '.join(ROLES)}")
+        raise unknown("role", role, ROLES)
     if not name.strip() or not name.isprintable():
         raise BadInput(f"a token needs a printable name, not {name!r}")
     file, secret = Path(path), secrets.token_urlsafe(32)
@@ -90,7 +90,7 @@ def issue(path: str | Path, name: str, role: Role) -> str:
         raise BadInput(f"{file} has a token for {name!r} already; take its line out first")
     token = Token(name, role, hashlib.sha256(secret.encode()).hexdigest())
     lines = [json.dumps(asdict(t)) for t in (*before, token)]
-    files.replace(file, ("\n".join(lines) + "\n").encode())
+    files.write_atomic(file, ("\n".join(lines) + "\n").encode())
     file.chmod(0o600)
     return secret
 

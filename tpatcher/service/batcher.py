@@ -1,4 +1,4 @@
-"""Questions that wait at the same time are answered in one batch; nobody waits for a batch."""
+"""Answers questions that wait at the same time in one batch, without waiting for a batch."""
 
 import queue
 import threading
@@ -14,8 +14,8 @@ T = TypeVar("T")
 class Batcher(Generic[T]):
     """One thread that takes whatever is waiting, up to `size`, and runs it together.
 
-    A batch is never waited for: a lone question runs at once, and those that come meanwhile are
-    the next batch.
+    It never waits for a batch to fill: a lone question runs at once, and those that come in
+    meanwhile are the next batch.
     """
 
     def __init__(self, run: Callable[[Sequence[str]], Sequence[T]], size: int, limit: int) -> None:
@@ -25,7 +25,7 @@ class Batcher(Generic[T]):
         self.thread.start()
 
     def submit(self, prompt: str) -> "Future[T]":
-        """The answer to come; `Busy` if too many wait already."""
+        """A future of the answer; raises `Busy` if too many questions wait already."""
         future: Future[T] = Future()
         try:
             self.waiting.put_nowait((prompt, future))
@@ -34,7 +34,7 @@ class Batcher(Generic[T]):
         return future
 
     def close(self) -> None:
-        """Answer what is waiting, then end."""
+        """Answer what is waiting, then stop."""
         self.waiting.put(None)
         self.thread.join()
 
@@ -50,7 +50,7 @@ class Batcher(Generic[T]):
                     ends = True
                     break
                 batch.append(more)
-            self._answer([one for one in batch if one[1].set_running_or_notify_cancel()])
+            self._answer([item for item in batch if item[1].set_running_or_notify_cancel()])
             if ends:
                 return
 
@@ -58,13 +58,13 @@ class Batcher(Generic[T]):
         if not batch:
             return
         try:
-            found = self.run([prompt for prompt, _ in batch])
+            answers = self.run([prompt for prompt, _ in batch])
         except Exception as error:
             if len(batch) == 1:
                 batch[0][1].set_exception(error)
                 return
-            for one in batch:  # so that one bad question spoils no other's answer
-                self._answer([one])
+            for item in batch:  # so that one bad question spoils no other's answer
+                self._answer([item])
             return
-        for (_, future), answer in zip(batch, found, strict=True):
+        for (_, future), answer in zip(batch, answers, strict=True):
             future.set_result(answer)

@@ -1,94 +1,111 @@
-"""What the routes share, and the check that each of them begins with."""
+"""What the routes depend on: the running service, and a caller who may use the route."""
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from tpatcher.errors import BadInput, Denied
-from tpatcher.service.answering import Said
+from tpatcher.nets.tasks import Task
+from tpatcher.service.answering import Reply
 from tpatcher.service.auth import Access, Caller, Role
 from tpatcher.service.batcher import Batcher
 from tpatcher.service.follower import Follower
 from tpatcher.service.limits import Limits, Rate
-from tpatcher.service.live import Desk
+from tpatcher.service.live import LiveModel
 from tpatcher.service.metrics import Metrics
+from tpatcher.service.recent import RecentQuestions
 from tpatcher.store.audit import LOG, Audit
 from tpatcher.store.reports import Reports
 
 BEARER = HTTPBearer(auto_error=False, description="A token that `tpatcher token` made.")
 
 
-@dataclass
-class State:
+class Service:
     """One running service."""
 
-    desk: Desk
-    access: Access
-    limits: Limits
-    metrics: Metrics
-    reports: Reports
-    audit: Audit
-    batcher: Batcher[tuple[Said, dict[int, float]]]
-    rate: Rate
-    follower: Follower | None = None
-    draining: bool = False
-    streams: Any = field(default=None)  # the threads that generate token by token
+    def __init__(self, live: LiveModel, access: Access, limits: Limits, metrics: Metrics) -> None:
+        self.live, self.access, self.limits, self.metrics = live, access, limits, metrics
+        self.rate = Rate(limits)
+        self.reports = Reports(lambda: live.store, limits.reports)
+        self.audit = Audit(lambda: live.store)
+        self.batcher = Batcher(live.answer, size=32, limit=limits.queue)
+        self.streams = ThreadPoolExecutor(2, "stream")  # generate token by token
+        self.follower = Follower(live, metrics)
+        metrics.gauge("patches", "Fixes that are live.", lambda: len(live.now.ids))
+        metrics.gauge("head", "The newest entry that is applied.", lambda: live.now.head)
+
+    def close(self) -> None:
+        """Finish what was accepted, then stop."""
+        self.follower.close()
+        self.batcher.close()
+        self.streams.shutdown()
+        self.live.close()
+
+    @property
+    def task(self) -> Task:
+        """The task of the model that is served."""
+        return self.live.base_model.task
+
+    @property
+    def recent(self) -> RecentQuestions:
+        """The latest questions to the base that is served."""
+        return self.live.now.deployment.recent
 
     def prompt(self, text: str) -> str:
-        """A text as the model is asked it; `BadInput` if it is longer than its context."""
-        task = self.desk.base.task
-        prompt = task.prompt(text) if task.name == "causal" else text  # type: ignore[attr-defined]
-        return self.fitting(prompt)
+        """The text as the model is asked it."""
+        return self.task.prompt(text)
 
-    def fitting(self, prompt: str) -> str:
-        """The prompt itself: the service cuts no text, because its end may be what is asked."""
-        task = self.desk.base.task
-        if len(prompt) > task.context // 2:
-            length = len(task.tokenize(prompt, verbose=False).input_ids)
-            if length > task.context:
-                raise BadInput(f"a text of {length} tokens; the model reads {task.context}")
-        return prompt
+    def check_length(self, prompts: Sequence[str]) -> None:
+        """Raise `BadInput` for a prompt beyond the model's context; the service never truncates."""
+        context = self.task.context
+        for prompt in prompts:
+            if len(prompt) > context // 2:  # characters: only then can the tokens be too many
+                length = len(self.task.tokenize(prompt, verbose=False).input_ids)
+                if length > context:
+                    raise BadInput(f"a text has {length} tokens, but the model reads {context}")
 
-    def heard(self, text: str, said: Said, fired: dict[int, float]) -> None:
-        """Remember a question that was answered."""
-        self.desk.now.ground.guard.traffic.add(text, said, sorted(fired))
+    def remember(self, text: str, reply: Reply, fired: dict[int, float]) -> None:
+        """Keep a question that was answered, and count the fixes that fired for it."""
+        self.recent.add(text, reply)
         for fix in fired:
             self.metrics.firings.labels(str(fix)).inc()
 
 
-def state(request: Request) -> State:
+def get_service(request: Request) -> Service:
     """The service behind a request."""
     return request.app.state.service  # type: ignore[no-any-return]
 
 
-def needs(role: Role) -> Callable[..., Awaitable[Caller]]:
-    """A dependency: a caller who may do this, and not too often."""
+ServiceDep = Annotated[Service, Depends(get_service)]
 
-    async def check(
+
+def require(role: Role) -> Callable[..., Awaitable[Caller]]:
+    """A dependency: the caller, who must have this role and not call too often."""
+
+    async def caller(
         request: Request,
-        service: Annotated[State, Depends(state)],
-        given: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
+        service: ServiceDep,
+        bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
     ) -> Caller:
         address = request.client.host if request.client else "?"
         try:
-            caller = service.access.caller(request.headers.get("authorization"))
+            known = service.access.caller(bearer.credentials if bearer else None)
         except Denied as error:
             service.rate.take(f"address {address}")  # so that tokens cannot be guessed at speed
             LOG.warning("denied %r: %s", address, error)
             raise
-        service.rate.take(caller.name)
-        if not caller.may(role):
-            raise Denied(f"{caller.name} has the role {caller.role}; this needs {role}", known=True)
-        return caller
+        service.rate.take(known.name)
+        if not known.may(role):
+            raise Denied(f"{known.name} has the role {known.role}; this needs {role}", known=True)
+        return known
 
-    return check
+    return caller
 
 
-Service = Annotated[State, Depends(state)]
-Answerer = Annotated[Caller, Depends(needs("answer"))]
-Reporter = Annotated[Caller, Depends(needs("report"))]
-Fixer = Annotated[Caller, Depends(needs("fix"))]
-Admin = Annotated[Caller, Depends(needs("admin"))]
+Answerer = Annotated[Caller, Depends(require("answer"))]
+Reporter = Annotated[Caller, Depends(require("report"))]
+Fixer = Annotated[Caller, Depends(require("fix"))]
+Admin = Annotated[Caller, Depends(require("admin"))]

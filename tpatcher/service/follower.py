@@ -1,4 +1,4 @@
-"""Keeping up with the store: what another process fixes or undoes is worn here within a second."""
+"""Following the store: what another process fixes or undoes is applied here within a second."""
 
 import logging
 import threading
@@ -8,85 +8,88 @@ from concurrent.futures import Future, wait
 import psycopg
 import sqlalchemy as sa
 
-from tpatcher.errors import StoreMoved, TPatcherError
-from tpatcher.service.live import Desk
+from tpatcher.errors import TPatcherError
+from tpatcher.service.live import LiveModel
 from tpatcher.service.metrics import Metrics
 from tpatcher.store.store import Store
 
-LOG = logging.getLogger("tpatcher.replicas")
-PAUSE = 10.0  # seconds until a move that failed is tried again
+LOG = logging.getLogger("tpatcher.service")
+PATIENCE = 10.0  # seconds without the store until the service counts as not ready
 
 
 class Follower:
-    """A thread that looks at the store's head, when PostgreSQL says so and every half second."""
+    """A thread that reads the store's head every half second, and when PostgreSQL notifies it."""
 
-    def __init__(self, desk: Desk, metrics: Metrics, every: float = 0.5) -> None:
-        self.desk, self.metrics, self.every = desk, metrics, every
-        self.ended = threading.Event()
-        self.looked = time.monotonic()  # when the store was last seen to be in order
-        self.connection: psycopg.Connection | None = None
-        self.heard: Store | None = None  # whose connection it is
-        self.thread = threading.Thread(target=self._loop, name="follower", daemon=True)
-        self.thread.start()
+    def __init__(self, live: LiveModel, metrics: Metrics, every: float = 0.5) -> None:
+        self._live, self._metrics, self._every = live, metrics, every
+        self._ended = threading.Event()
+        self._in_order_at = time.monotonic()
+        self._error: str | None = None
+        self._connection: psycopg.Connection | None = None
+        self._connected_to: Store | None = None
+        self._thread = threading.Thread(target=self._loop, name="follower", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
-        self.ended.set()
-        self.thread.join()
+        """Stop following."""
+        self._ended.set()
+        self._thread.join()
 
     @property
-    def behind(self) -> float:
-        """Seconds since the store could be read."""
-        return time.monotonic() - self.looked
+    def problem(self) -> str | None:
+        """Why the store could not be followed for ten seconds; None if it could."""
+        seconds = time.monotonic() - self._in_order_at
+        if seconds <= PATIENCE:
+            return None
+        return f"the store could not be followed for {seconds:.0f} s: {self._error or 'no answer'}"
 
     def _loop(self) -> None:
-        failing = False
-        while not self.ended.is_set():
+        while not self._ended.is_set():
             try:
-                if self.desk.store.head != self.desk.now.head:
-                    self._patiently(self.desk.write(self.desk.sync))
-                self.looked, failing = time.monotonic(), False
+                if self._live.store.head != self._live.now.head:
+                    self._wait_for(self._live.write(self._live.sync))
+                self._in_order_at, self._error = time.monotonic(), None
             except TPatcherError as error:
-                self.metrics.sync_errors.inc()
-                if not failing:  # once, not twice a second
+                self._metrics.sync_errors.inc()
+                if self._error is None:  # once, not twice a second
                     LOG.warning("the store cannot be followed: %r", str(error))
-                failing = True
-                if isinstance(error, StoreMoved):  # a base is no small thing to load over and over
-                    self.ended.wait(PAUSE)
-            self._wait()
-        if self.connection is not None:
-            self.connection.close()
+                self._error = str(error)
+            self._wait_for_news()
+        if self._connection is not None:
+            self._connection.close()
 
-    def _patiently(self, work: "Future[bool]") -> None:
-        """Until the writer is done: a move to another base takes its time, and is no failure."""
-        while not work.done() and not self.ended.is_set():
-            wait([work], timeout=self.every)
-            self.looked = time.monotonic()
+    def _wait_for(self, work: "Future[bool]") -> None:
+        """Wait for the writer; while it loads another base for the first time, all is well."""
+        while not wait([work], timeout=self._every).done and not self._ended.is_set():
+            if self._error is None:
+                self._in_order_at = time.monotonic()
         if work.done():
             work.result()
 
-    def _wait(self) -> None:
-        """Until something was notified, or for a while."""
-        store = self.desk.store
+    def _wait_for_news(self) -> None:
+        """Wait for a notification, or half a second."""
+        store = self._live.store
         if store.engine.dialect.name != "postgresql":
-            self.ended.wait(self.every)
+            self._ended.wait(self._every)
             return
+        connection = self._connection
         try:
-            if self.connection is None or self.connection.closed or self.heard is not store:
-                if self.connection is not None:
-                    self.connection.close()
-                self.connection, self.heard = listen(store.engine.url), store
+            if connection is None or connection.closed or self._connected_to is not store:
+                if connection is not None:
+                    connection.close()
+                self._connection, self._connected_to = _listen(store.engine.url), store
                 return  # look once more: something may have come before we listened
-            for _ in self.connection.notifies(timeout=self.every, stop_after=1):
+            for _ in connection.notifies(timeout=self._every, stop_after=1):
                 pass
         except (psycopg.Error, OSError):
-            if self.connection is not None:
-                self.connection.close()
-            self.connection = None
-            self.ended.wait(self.every)
+            if connection is not None:
+                connection.close()
+            self._connection = None
+            self._ended.wait(self._every)
 
 
-def listen(url: sa.URL) -> psycopg.Connection:
-    """A connection of its own that hears of every new entry."""
+def _listen(url: sa.URL) -> psycopg.Connection:
+    """A connection that is notified of every new entry."""
     plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
     connection = psycopg.connect(plain, autocommit=True, connect_timeout=10)
     connection.execute("LISTEN tpatcher")

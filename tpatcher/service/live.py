@@ -1,131 +1,166 @@
-"""The desk: one model that answers, and one writer that changes what it is.
+"""The live model: one snapshot that answers, and one writer that replaces it.
 
-Answers read one reference, `now`; the writer prepares the next moment on a twin and then assigns
-it. So an answer comes from before a change or from after it, never from between. That the store
-has moved to another base is a change like any other: only what it is made on changes too.
+Answers read one reference, `LiveModel.now`. The writer prepares the next snapshot on a twin and
+then assigns it, so an answer comes from before a change or from after it, never from between.
 """
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
 
-from tpatcher.checkpoints.handover import carry
+from tpatcher.checkpoints.handover import move_reports
 from tpatcher.editors import Editor
 from tpatcher.errors import BadInput, Busy, NotFound, Refused, StaleHead, StoreMoved, TPatcherError
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.patches.base import Patch
-from tpatcher.service.answering import Said, Watch
-from tpatcher.service.ground import Ground, Way
-from tpatcher.service.guard import Verdict
-from tpatcher.store.log import Successor
+from tpatcher.service.answering import Reply, TracedModel
+from tpatcher.service.guard import Guard, Rules, Verdict
+from tpatcher.service.recent import RecentQuestions
+from tpatcher.store.location import Successor, successor
 from tpatcher.store.store import Fix, Store
 
 LOG = logging.getLogger("tpatcher.service")
+TRIES = 8  # how often a change is made again because another replica was first
+RELOAD_AFTER = 10.0  # seconds until a successor that could not be loaded is tried again
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Moment:
-    """What is live between two changes."""
+class Deployment:
+    """A base model with all that belongs to it; a handover to another base replaces it whole."""
 
-    ground: Ground
-    head: int
-    ids: tuple[int, ...]  # the fixes' numbers in the store, in the order of the model's patches
-    model: Model
-    watch: Watch
+    base_model: Model  # without any fix
+    editor: Editor
+    store: Store
+    guard: Guard
+    recent: RecentQuestions = field(default_factory=RecentQuestions)
 
     @classmethod
-    def of(cls, ground: Ground, head: int, ids: Sequence[int], model: Model) -> "Moment":
-        return cls(ground, head, tuple(ids), model, Watch(model))
+    def of(
+        cls,
+        model: Model,
+        editor: Editor,
+        store: Store,
+        canaries: Sequence[Example] = (),
+        rules: Rules | None = None,
+    ) -> "Deployment":
+        """A deployment whose guard knows these canaries and the editor's memory."""
+        memory = getattr(editor, "memory", None)
+        return cls(model, editor, store, Guard(model, canaries, memory, rules or Rules()))
+
+
+LoadSuccessor = Callable[[Successor], Deployment]
 
 
 @dataclass(frozen=True)
-class Made:
+class Snapshot:
+    """What is live between two changes."""
+
+    deployment: Deployment
+    head: int  # the store's newest entry that is applied
+    ids: tuple[int, ...]  # the fixes' numbers in the store, in the order of the model's patches
+    model: Model
+    traced: TracedModel
+
+    @classmethod
+    def of(cls, deployment: Deployment, head: int, ids: Sequence[int], model: Model) -> "Snapshot":
+        """The snapshot of a model that carries the fixes `ids`."""
+        return cls(deployment, head, tuple(ids), model, TracedModel(model))
+
+    @classmethod
+    def load(cls, deployment: Deployment, head: int, known: dict[int, Patch]) -> "Snapshot":
+        """What the store says is live at an entry; the patches in `known` are not read again."""
+        store, model = deployment.store, deployment.base_model.twin()
+        ids = store.live_ids(head) if head else []
+        new = [i for i in ids if i not in known]
+        patches = known | dict(zip(new, store.patches(new), strict=True))
+        model.set_patches(patches[i] for i in ids)
+        return cls.of(deployment, head, ids, model)
+
+    @property
+    def patches(self) -> dict[int, Patch]:
+        """The live patches by their numbers in the store."""
+        return dict(zip(self.ids, self.model.patches, strict=True))
+
+    def fired(self, reply: Reply) -> dict[int, float]:
+        """The numbers of the fixes that fired for a reply, and how strongly."""
+        return {self.ids[i]: response for i, response in reply.fired.items()}
+
+
+@dataclass(frozen=True)
+class FixResult:
     """A fix that went live, or would have (`id` None: a dry run)."""
 
     id: int | None
     certificate: dict[str, Any]
     verdict: Verdict
-    repeated: bool = False  # the same request had been done before
+    repeated: bool = False  # an earlier request with the same key had made it
 
 
-class Desk:
-    """What is live, and the one writer who changes it."""
+class LiveModel:
+    """The snapshot that answers, and the one thread that changes it."""
 
-    def __init__(self, ground: Ground, pending: int = 16, way: Way | None = None) -> None:
-        self.now = Moment.of(ground, 0, (), ground.base.twin())
-        self.way = way
-        self.slots, self.pending = threading.BoundedSemaphore(pending), pending
-        self.writer = ThreadPoolExecutor(1, "writer", initializer=one_core)
+    def __init__(
+        self,
+        deployment: Deployment,
+        max_waiting: int = 16,
+        load_successor: LoadSuccessor | None = None,
+    ) -> None:
+        self.now = Snapshot.of(deployment, 0, (), deployment.base_model.twin())
+        self.max_waiting = max_waiting
+        self._load_successor = load_successor
+        self._not_ready, self._reload_at = "", 0.0  # why a successor was not loaded; next try
+        self._slots = threading.BoundedSemaphore(max_waiting)
+        self._writer = ThreadPoolExecutor(1, "writer", initializer=_use_one_core)
         threads = torch.get_num_threads()
         self.write(self.sync).result()
         torch.set_num_threads(threads)  # the writer has set its own, and with it the default
 
     @property
-    def base(self) -> Model:
+    def base_model(self) -> Model:
         """The model without any fix."""
-        return self.now.ground.base
+        return self.now.deployment.base_model
 
     @property
     def store(self) -> Store:
-        """The store of what is live."""
-        return self.now.ground.store
+        """The store of the live fixes."""
+        return self.now.deployment.store
 
     def write(self, work: Callable[..., T], *args: Any, **more: Any) -> "Future[T]":
-        """Let the one writer do something; `Busy` if too much waits for it already."""
-        if not self.slots.acquire(blocking=False):
-            raise Busy(f"{self.pending} changes are waiting already", after=5)
-        future = self.writer.submit(work, *args, **more)
-        future.add_done_callback(lambda _: self.slots.release())
+        """Run something on the writer's thread; raises `Busy` if too much waits for it."""
+        if not self._slots.acquire(blocking=False):
+            raise Busy(f"{self.max_waiting} changes are waiting already", after=5)
+        future = self._writer.submit(work, *args, **more)
+        future.add_done_callback(lambda _: self._slots.release())
         return future
 
     def close(self) -> None:
-        """Finish what is waiting."""
-        self.writer.shutdown()
+        """Finish the changes that wait, and close the store."""
+        self._writer.shutdown()
+        self.store.close()
 
-    def say(self, prompts: Sequence[str]) -> list[tuple[Said, dict[int, float]]]:
-        """Answers, and by number which fixes fired how strongly."""
-        now = self.now  # read once: all of a batch is answered by one model
-        said = now.watch.say(prompts)
-        return [(one, {now.ids[i]: r for i, r in one.fired.items()}) for one in said]
+    def answer(self, prompts: Sequence[str]) -> list[tuple[Reply, dict[int, float]]]:
+        """Replies, each with the numbers of the fixes that fired and how strongly."""
+        now = self.now  # read once: the whole batch is answered by one model
+        return [(reply, now.fired(reply)) for reply in now.traced.answer(prompts)]
 
     def sync(self) -> bool:
-        """Wear what the store says is live; whether that is a change."""
+        """Apply what the store says is live. Returns True if that was a change."""
         now, head = self.now, self.store.head
         if head == now.head:
             return False
-        if to := self.store.successor():
-            self._move(to)
+        if to := successor(self.store):
+            self._follow_successor(to)
         else:
-            known = dict(zip(now.ids, now.model.patches, strict=True))
-            self.now = worn(now.ground, head, known)
+            self.now = Snapshot.load(now.deployment, head, now.patches)
         return True
-
-    def _move(self, to: Successor) -> None:
-        """Stand on another base: it is made ready while the old one answers, then swapped."""
-        LOG.info("the store has moved: %r is made ready", to.model)
-        left = self.store
-        if self.way is None:
-            raise StoreMoved(
-                f"this store has moved; start the service with {to.model!r}, {to.store!r}"
-            )
-        try:
-            ground = self.way(to)
-            self.now = worn(ground, ground.store.head, {})
-        except Exception as error:  # whatever it is, the old base goes on answering
-            why = error if isinstance(error, TPatcherError) else repr(error)
-            raise StoreMoved(
-                f"this store has moved to {to.model!r}, which is not ready: {why}"
-            ) from error
-        LOG.info("moved to %r with %d fixes", to.model, len(self.now.ids))
-        carry(left, ground.store)  # what came in since the move was made
-        left.close()
 
     def fix(
         self,
@@ -135,90 +170,103 @@ class Desk:
         key: str | None = None,
         dry_run: bool = False,
         supersede: bool = False,
-    ) -> Made:
-        """Edit a twin, ask the guard, keep the patch, and only then let it answer."""
-        for _ in range(8):
-            self.sync()
-            if key is not None and (past := self.store.by_key(who, key)):
-                return repeated(past, example, key)
-            now = self.now
+    ) -> FixResult:
+        """Edit a twin, ask the guard, store the patch, and only then let it answer."""
+
+        def attempt(now: Snapshot) -> FixResult:
+            deployment = now.deployment
+            if key is not None and (past := deployment.store.by_key(who, key)):
+                return _repeated(past, example, key)
             after = now.model.twin()
-            patch = now.ground.editor.edit(after, example, supersede=supersede)
+            patch = deployment.editor.edit(after, example, supersede=supersede)
             after.push(patch)
-            verdict = now.ground.guard.check(now.model, now.ids, after, patch, example)
-            if verdict.refuses and not dry_run:
-                raise Refused("the guard refuses: " + "; ".join(verdict.reasons), verdict)
+            verdict = deployment.guard.check(
+                now.model, now.ids, after, patch, example, deployment.recent.latest()
+            )
             if dry_run:
-                return Made(None, dict(patch.report), verdict)
-            try:
-                id = keep(now, patch, who, key, verdict)
-            except StaleHead:  # another replica was first: edit and guard once more, on top of it
-                continue
-            self.now = Moment.of(now.ground, id, (*now.ids, id), after)
-            return Made(id, dict(patch.report), verdict)
-        raise Busy("other replicas keep changing the store", after=2)
+                return FixResult(None, patch.certificate.to_json(), verdict)
+            if verdict.refuses:
+                raise Refused("the guard refuses: " + "; ".join(verdict.reasons), verdict)
+            id = deployment.store.append(
+                patch,
+                parent=now.head,
+                who=who,
+                key=key,
+                report={"certificate": patch.certificate.to_json(), "guard": verdict.to_json()},
+                settings=deployment.editor.knobs(),
+            )
+            self.now = Snapshot.of(deployment, id, (*now.ids, id), after)
+            return FixResult(id, patch.certificate.to_json(), verdict)
+
+        return self._change(attempt)
 
     def undo(self, id: int, who: str = "") -> list[int]:
-        """Take one fix off; returns the newer ones that leaned on it and no longer hold."""
-        for _ in range(8):
-            self.sync()
-            now = self.now
+        """Take one fix off; returns the newer ones that depended on it and no longer hold."""
+
+        def attempt(now: Snapshot) -> list[int]:
             if id not in now.ids:
                 raise NotFound(f"fix {id} is not live")
             after = now.model.twin()
-            lost = after.remove(now.model.patches[now.ids.index(id)].id)
-            try:
-                head = self.store.remove(id, parent=now.head, who=who)
-            except StaleHead:
-                continue
-            by_patch = dict(zip((p.id for p in now.model.patches), now.ids, strict=True))
-            self.now = Moment.of(now.ground, head, [i for i in now.ids if i != id], after)
-            return [by_patch[p.id] for p in lost]
-        raise Busy("other replicas keep changing the store", after=2)
+            lost = after.remove(now.patches[id].id)
+            head = now.deployment.store.remove(id, parent=now.head, who=who)
+            self.now = Snapshot.of(now.deployment, head, [i for i in now.ids if i != id], after)
+            number = {patch.id: i for i, patch in now.patches.items()}
+            return [number[patch.id] for patch in lost]
 
-    def rollback(self, to: int, who: str = "") -> Moment:
-        """Wear what was live after entry `to` of the log."""
+        return self._change(attempt)
+
+    def rollback(self, to: int, who: str = "") -> Snapshot:
+        """Go back to what was live after entry `to` of the log."""
         self.sync()
         self.store.rollback(to, who=who)
         self.sync()
         return self.now
 
+    def _change(self, attempt: Callable[[Snapshot], T]) -> T:
+        """Make a change for the newest snapshot, and again if another replica was first."""
+        for _ in range(TRIES):
+            self.sync()
+            try:
+                return attempt(self.now)
+            except StaleHead:
+                continue
+        raise Busy("other replicas keep changing the store", after=2)
 
-def worn(ground: Ground, head: int, known: dict[int, Patch]) -> Moment:
-    """What the store says is live at an entry; patches that are known by number are not read."""
-    ids = ground.store.live_ids(head) if head else []
-    new = [i for i in ids if i not in known]
-    known = known | dict(zip(new, ground.store.patches(new), strict=True))
-    model = ground.base.twin()
-    model.set_patches(known[i] for i in ids)
-    return Moment.of(ground, head, ids, model)
+    def _follow_successor(self, to: Successor) -> None:
+        """Switch to the base that the store has moved to; the old one answers until it is ready.
+
+        A base is no small thing to load over and over: after a failure the next try has to wait.
+        """
+        if self._load_successor is None:
+            raise StoreMoved(
+                f"this store has moved; start the service with {to.model!r} and {to.store!r}"
+            )
+        if time.monotonic() < self._reload_at:
+            raise StoreMoved(self._not_ready)
+        LOG.info("the store has moved: loading %r", to.model)
+        old = self.store
+        try:
+            deployment = self._load_successor(to)
+            self.now = Snapshot.load(deployment, deployment.store.head, {})
+        except Exception as error:  # whatever it is, the old base goes on answering
+            why = error if isinstance(error, TPatcherError) else repr(error)
+            self._not_ready = f"this store has moved to {to.model!r}, which is not ready: {why}"
+            self._reload_at = time.monotonic() + RELOAD_AFTER
+            raise StoreMoved(self._not_ready) from error
+        LOG.info("switched to %r with %d fixes", to.model, len(self.now.ids))
+        move_reports(old, deployment.store)  # reports that came in since the move was written
+        old.close()
 
 
-def keep(now: Moment, patch: Patch, who: str, key: str | None, verdict: Verdict) -> int:
-    """Put a patch that was made for this moment into its store; returns its number."""
-    report = {"certificate": dict(patch.report), "guard": verdict.to_json()}
-    return now.ground.store.append(
-        patch, parent=now.head, who=who, key=key, report=report,
-        settings=settings(now.ground.editor),
-    )  # fmt: skip
-
-
-def repeated(past: Fix, example: Example, key: str) -> Made:
-    """The answer to a request that was done before; a key is for one request only."""
+def _repeated(past: Fix, example: Example, key: str) -> FixResult:
+    """The result of an earlier request with the same key, which is for one request only."""
     if past.example != example:
         raise BadInput(f"Idempotency-Key {key!r} was used for another fix, number {past.id}")
-    guard = past.report["guard"]
-    return Made(past.id, past.report["certificate"], Verdict(**guard), repeated=True)
+    verdict = Verdict(**past.report["guard"])
+    return FixResult(past.id, past.report["certificate"], verdict, repeated=True)
 
 
-def settings(editor: Editor) -> dict[str, Any]:
-    """An editor's knobs, as far as JSON can hold them; its memory is no knob."""
-    knobs = {k: v for k, v in vars(editor).items() if not k.startswith("_") and k != "memory"}
-    plain = {k: asdict(v) if hasattr(v, "__dataclass_fields__") else v for k, v in knobs.items()}
-    return {k: v for k, v in plain.items() if isinstance(v, str | int | float | dict | None)}
-
-
-def one_core() -> None:
+def _use_one_core() -> None:
     """Let the writer leave the other cores to the answers.
 
     It keeps its priority: a thread that waits for the processor while it holds the interpreter's

@@ -6,27 +6,28 @@ accepted and change nothing.
 
 import asyncio
 import json
+import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Future
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
+from transformers import AsyncTextIteratorStreamer
 
 from tpatcher.errors import BadInput
-from tpatcher.service.answering import Said
-from tpatcher.service.deps import Answerer, Service, State
+from tpatcher.service.answering import Reply
+from tpatcher.service.deps import Answerer, Service, ServiceDep
 from tpatcher.service.schemas import errors
 
-OPENAI = APIRouter(prefix="/v1")
-Shape = Callable[[str, str | None], dict[str, Any]]
+ROUTER = APIRouter(prefix="/v1")
+MakeChoice = Callable[[str, str | None], dict[str, Any]]  # of a piece of text and why it ends
 
 
 class Options(BaseModel):
-    """What both routes understand; anything else that a client sends is passed over."""
+    """The options of both routes; anything else that a client sends is ignored."""
 
     model_config = ConfigDict(extra="ignore")
     model: str = ""
@@ -38,17 +39,18 @@ class Options(BaseModel):
 
     @property
     def limit(self) -> int | None:
+        """How many tokens the answer may have."""
         return self.max_completion_tokens or self.max_tokens
 
-    def cut(self, service: State, said: Said) -> tuple[str, str]:
-        """The answer within the asked length, and why it ends."""
-        task: Any = service.desk.base.task
-        ids = said.ids[: self.limit]
-        text = task.decode([ids])[0] if len(ids) < len(said.ids) else said.text
+    def cut(self, service: Service, reply: Reply) -> tuple[str, str]:
+        """The answer up to the limit or the first stop string, and why it ends."""
+        task: Any = service.task
+        ids = reply.ids[: self.limit]
+        text = task.decode([ids])[0] if len(ids) < len(reply.ids) else reply.text
         reason = "stop" if ids and ids[-1] in task.ends else "length"
         stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        found = [at for s in stops if s and (at := text.find(s)) >= 0]
-        return (text[: min(found)], "stop") if found else (text, reason)
+        ends = [end for s in stops if s and (end := text.find(s)) >= 0]
+        return (text[: min(ends)], "stop") if ends else (text, reason)
 
 
 class Part(BaseModel):
@@ -68,171 +70,172 @@ class Message(BaseModel):
 
     @property
     def text(self) -> str:
+        """The content without its parts."""
         parts = self.content
         return parts if isinstance(parts, str) else "".join(p.text for p in parts)
 
 
-class Chat(Options):
-    """A conversation to go on with."""
+class ChatRequest(Options):
+    """A conversation to continue."""
 
     messages: Annotated[list[Message], Field(min_length=1)]
 
 
-class Completion(Options):
-    """A text to go on from."""
+class CompletionRequest(Options):
+    """One or several texts to continue."""
 
     prompt: str | list[str]
 
 
-@OPENAI.get("/models", responses=errors())
-def models(service: Service, caller: Answerer) -> dict[str, Any]:
-    """The one model there is."""
-    one = {"id": service.desk.base.name, "object": "model", "created": 0, "owned_by": "tpatcher"}
-    return {"object": "list", "data": [one]}
+@ROUTER.get("/models", responses=errors())
+def models(service: ServiceDep, caller: Answerer) -> dict[str, Any]:
+    """The model that is served."""
+    name = service.live.base_model.name
+    model = {"id": name, "object": "model", "created": 0, "owned_by": "tpatcher"}
+    return {"object": "list", "data": [model]}
 
 
-@OPENAI.post("/chat/completions", response_model=None, responses=errors())
+@ROUTER.post("/chat/completions", response_model=None, responses=errors())
 async def chat(
-    body: Chat, service: Service, caller: Answerer
+    body: ChatRequest, service: ServiceDep, caller: Answerer
 ) -> StreamingResponse | dict[str, Any]:
     """The next turn of a conversation."""
-    text, prompt = conversation(service, body.messages)
-
-    def delta(text: str, reason: str | None) -> dict[str, Any]:
-        told = {"role": "assistant", "content": text} if text or reason is None else {}
-        return {"index": 0, "delta": told, "finish_reason": reason}
-
+    _check_generates(service)
+    question, prompt = _conversation(service, body.messages)
+    service.check_length([prompt])
     if body.stream:
-        return streamed(service, body, [(text, prompt)], "chat.completion.chunk", delta)
-    said, fired = await ask(service, text, prompt)
-    content, reason = body.cut(service, said)
+
+        def piece(text: str, reason: str | None) -> dict[str, Any]:
+            delta = {"role": "assistant", "content": text} if text or reason is None else {}
+            return {"index": 0, "delta": delta, "finish_reason": reason}
+
+        return _stream(service, body, question, prompt, "chat.completion.chunk", piece)
+    reply, fired = await _ask(service, question, prompt)
+    content, reason = body.cut(service, reply)
     message = {"role": "assistant", "content": content}
-    choice = {"index": 0, "message": message, "finish_reason": reason}
-    return about(service, "chat.completion") | {
-        "choices": [choice], "usage": usage(service, [prompt], [said]), "fixes": sorted(fired),
-    }  # fmt: skip
-
-
-@OPENAI.post("/completions", response_model=None, responses=errors())
-async def completions(
-    body: Completion, service: Service, caller: Answerer
-) -> StreamingResponse | dict[str, Any]:
-    """What comes after a text, as it stands: no chat template is put around it."""
-    generative(service)
-    prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
-    service.limits.check(prompts)
-    pairs = [(p, service.fitting(p)) for p in prompts]
-
-    def piece(text: str, reason: str | None) -> dict[str, Any]:
-        return {"index": 0, "text": text, "finish_reason": reason, "logprobs": None}
-
-    if body.stream:
-        return streamed(service, body, pairs, "text_completion", piece)
-    found = await asyncio.gather(*(ask(service, *pair) for pair in pairs))
-    choices = [piece(*body.cut(service, said)) | {"index": i} for i, (said, _) in enumerate(found)]
-    fixes = sorted({fix for _, fired in found for fix in fired})
-    return about(service, "text_completion") | {
-        "choices": choices, "usage": usage(service, prompts, [s for s, _ in found]), "fixes": fixes,
-    }  # fmt: skip
-
-
-def conversation(service: State, messages: list[Message]) -> tuple[str, str]:
-    """The question, as a report would name it, and the prompt that the model is given."""
-    generative(service)
-    base = service.desk.base
-    asked = [m.text for m in messages if m.role == "user"]
-    if not asked:
-        raise BadInput("a conversation needs a message of the role user")
-    service.limits.check([m.text for m in messages if m.text] + asked)
-    if base.task.name != "causal" or len(messages) == 1:
-        return asked[-1], service.prompt(asked[-1])
-    if not base.tokenizer.chat_template:
-        return asked[-1], service.fitting("\n".join(m.text for m in messages))
-    turns = [{"role": m.role.replace("developer", "system"), "content": m.text} for m in messages]
-    try:
-        prompt = base.tokenizer.apply_chat_template(
-            turns, tokenize=False, add_generation_prompt=True
-        )
-    except Exception as error:  # templates are programs: some refuse a system message, say
-        raise BadInput(f"the model's chat template refuses this: {error}") from error
-    return asked[-1], service.fitting(str(prompt))
-
-
-def generative(service: State) -> None:
-    if service.desk.base.task.name == "classify":
-        raise BadInput("this model classifies and does not write; use /v1/answer")
-
-
-async def ask(service: State, text: str, prompt: str) -> tuple[Said, dict[int, float]]:
-    said, fired = await asyncio.wrap_future(service.batcher.submit(prompt))
-    service.heard(text, said, fired)
-    return said, fired
-
-
-def about(service: State, kind: str) -> dict[str, Any]:
-    name = f"cmpl-{uuid.uuid4().hex}"
     return {
-        "id": name,
-        "object": kind,
-        "created": int(time.time()),
-        "model": service.desk.base.name,
+        **_header(service, "chat.completion"),
+        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+        "usage": _usage(service, [prompt], [reply]),
+        "fixes": sorted(fired),
     }
 
 
-def usage(service: State, prompts: list[str], said: list[Said]) -> dict[str, int]:
-    task = service.desk.base.task
-    read = sum(len(task.tokenize(p, verbose=False).input_ids) for p in prompts)
-    wrote = sum(len(s.ids) for s in said)
+@ROUTER.post("/completions", response_model=None, responses=errors())
+async def completions(
+    body: CompletionRequest, service: ServiceDep, caller: Answerer
+) -> StreamingResponse | dict[str, Any]:
+    """What comes after a text, to which no chat template is applied."""
+    _check_generates(service)
+    prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
+    service.limits.check(prompts)
+    service.check_length(prompts)
+
+    def choice(text: str, reason: str | None) -> dict[str, Any]:
+        return {"index": 0, "text": text, "finish_reason": reason, "logprobs": None}
+
+    if body.stream:
+        if len(prompts) != 1:
+            raise BadInput(f"{len(prompts)} prompts were given, but only one can be streamed")
+        return _stream(service, body, prompts[0], prompts[0], "text_completion", choice)
+    asked = await asyncio.gather(*(_ask(service, prompt, prompt) for prompt in prompts))
+    replies = [reply for reply, _ in asked]
+    return {
+        **_header(service, "text_completion"),
+        "choices": [
+            {**choice(*body.cut(service, reply)), "index": i} for i, reply in enumerate(replies)
+        ],
+        "usage": _usage(service, prompts, replies),
+        "fixes": sorted({fix for _, fired in asked for fix in fired}),
+    }
+
+
+def _check_generates(service: Service) -> None:
+    if service.task.name == "classify":
+        raise BadInput("this model classifies and does not write; use /v1/answer")
+
+
+def _conversation(service: Service, messages: list[Message]) -> tuple[str, str]:
+    """The last question, as a report would name it, and the prompt for the model."""
+    questions = [m.text for m in messages if m.role == "user"]
+    if not questions:
+        raise BadInput("a conversation needs a message of the role user")
+    question = questions[-1]
+    service.limits.check([m.text for m in messages if m.text] + questions)
+    if service.task.name != "causal" or len(messages) == 1:
+        return question, service.prompt(question)
+    tokenizer = service.task.tokenizer
+    if not tokenizer.chat_template:
+        return question, "\n".join(m.text for m in messages)
+    turns = [{"role": m.role.replace("developer", "system"), "content": m.text} for m in messages]
+    try:
+        prompt = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    except Exception as error:  # templates are programs: some refuse a system message
+        raise BadInput(f"the model's chat template refuses this: {error}") from error
+    return question, str(prompt)
+
+
+async def _ask(service: Service, question: str, prompt: str) -> tuple[Reply, dict[int, float]]:
+    """The reply to a prompt, and the fixes that fired."""
+    reply, fired = await asyncio.wrap_future(service.batcher.submit(prompt))
+    service.remember(question, reply, fired)
+    return reply, fired
+
+
+def _header(service: Service, kind: str) -> dict[str, Any]:
+    """The fields that every response and every event begins with."""
+    return {
+        "id": f"cmpl-{uuid.uuid4().hex}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": service.live.base_model.name,
+    }
+
+
+def _usage(service: Service, prompts: list[str], replies: list[Reply]) -> dict[str, int]:
+    read = sum(len(service.task.tokenize(p, verbose=False).input_ids) for p in prompts)
+    wrote = sum(len(reply.ids) for reply in replies)
     return {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}
 
 
-def streamed(
-    service: State, body: Options, pairs: list[tuple[str, str]], kind: str, shape: Shape
+def _stream(
+    service: Service, body: Options, question: str, prompt: str, kind: str, choice: MakeChoice
 ) -> StreamingResponse:
-    """The answer as server-sent events; the last of them says which fixes fired."""
-    if len(pairs) != 1:
-        raise BadInput("only one prompt can be streamed")
-    (text, prompt), loop = pairs[0], asyncio.get_running_loop()
-    pieces: asyncio.Queue[int | None] = asyncio.Queue()
-    gone = False
+    """The answer as server-sent events, word by word; the last one says which fixes fired."""
+    now, client_gone = service.live.now, threading.Event()
+    streamer = AsyncTextIteratorStreamer(
+        service.task.tokenizer, skip_prompt=True, skip_special_tokens=True
+    )
 
-    def hear(token: int) -> bool:
-        loop.call_soon_threadsafe(pieces.put_nowait, token)
-        return not gone
+    def should_stop(tokens: int) -> bool:
+        return client_gone.is_set() or tokens == body.limit
 
-    now = service.desk.now
-    work: Future[Said] = service.streams.submit(now.watch.stream, prompt, hear)
-    work.add_done_callback(lambda _: loop.call_soon_threadsafe(pieces.put_nowait, None))
+    work = service.streams.submit(now.traced.stream, prompt, streamer, should_stop)
+    # after an error too, or the client would wait for ever
+    work.add_done_callback(lambda _: streamer.on_finalized_text("", stream_end=True))
 
     async def events() -> AsyncIterator[str]:
-        nonlocal gone
-        head, sent, ids = about(service, kind), "", list[int]()
-        none = Said([], "", {}, None)  # type: ignore[arg-type]
+        header, text, sent = _header(service, kind), "", ""
         try:
-            while (token := await pieces.get()) is not None:
-                ids.append(token)
-                if body.limit is not None and len(ids) > body.limit:
-                    continue
-                words = service.desk.base.task.decode([ids])[0]
-                so_far, _ = body.cut(service, Said(ids, words, none.fired, none.queries))
-                # a character may still be incomplete, and a stop string half there
-                if so_far.startswith(sent) and not so_far.endswith("�") and not body.stop:
-                    if so_far != sent:
-                        yield event(head, shape(so_far[len(sent) :], None))
-                    sent = so_far
-            said = work.result()
-            whole, reason = body.cut(service, said)
+            async for piece in streamer:
+                text += piece
+                ready = "" if body.stop else text.strip()  # half a stop string may be there
+                if len(ready) > len(sent):
+                    yield _event(header, choice(ready[len(sent) :], None))
+                    sent = ready
+            reply = await asyncio.wrap_future(work)
+            whole, reason = body.cut(service, reply)
             if whole.startswith(sent) and whole != sent:
-                yield event(head, shape(whole[len(sent) :], None))
-            fired = {now.ids[i]: r for i, r in said.fired.items()}
-            service.heard(text, said, fired)
-            yield event({**head, "fixes": sorted(fired)}, shape("", reason))
+                yield _event(header, choice(whole[len(sent) :], None))
+            fired = now.fired(reply)
+            service.remember(question, reply, fired)
+            yield _event({**header, "fixes": sorted(fired)}, choice("", reason))
             yield "data: [DONE]\n\n"
         finally:
-            gone = True
+            client_gone.set()
 
     return StreamingResponse(events(), media_type="text/event-stream")
 
 
-def event(head: dict[str, Any], choice: dict[str, Any]) -> str:
-    return f"data: {json.dumps({**head, 'choices': [choice]})}\n\n"
+def _event(header: dict[str, Any], choice: dict[str, Any]) -> str:
+    return f"data: {json.dumps({**header, 'choices': [choice]})}\n\n"

@@ -1,45 +1,39 @@
-"""The latest questions: a sample of traffic for the guard, and what the page's pictures show."""
+"""The latest questions, in memory only: what the guard counts firings on, and the page shows."""
 
 import threading
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import torch
 from torch import Tensor
 
-from tpatcher.service.answering import Said
+from tpatcher.service.answering import Reply
 
 
 @dataclass(frozen=True)
-class Asked:
+class Question:
     """A question that was answered, with its queries in the last layer."""
 
     text: str
     answer: str
     queries: Tensor  # (P, d)
     tokens: Tensor  # (P,): the label or token given there
-    fixes: tuple[int, ...]
-    at: str
 
 
-class Traffic:
-    """The last few hundred questions, in memory only."""
+class RecentQuestions:
+    """The last `size` questions that were answered."""
 
     def __init__(self, size: int = 1000) -> None:
-        self.asked: deque[Asked] = deque(maxlen=size)
-        self.lock = threading.Lock()
+        self._questions: deque[Question] = deque(maxlen=size)
+        self._lock = threading.Lock()
 
-    def add(self, text: str, said: Said, fixes: Sequence[int]) -> None:
-        """Remember an answer."""
-        tokens = torch.tensor(said.ids).expand(len(said.queries))  # a label stands at each position
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        with self.lock:
-            self.asked.append(Asked(text, said.text, said.queries, tokens, tuple(fixes), now))
+    def add(self, text: str, reply: Reply) -> None:
+        """Remember a question and its answer."""
+        tokens = torch.tensor(reply.ids).expand(len(reply.queries))  # a label is at each position
+        with self._lock:
+            self._questions.append(Question(text, reply.text, reply.queries, tokens))
 
-    def latest(self, n: int | None = None) -> list[Asked]:
-        """The newest questions, oldest of them first."""
-        with self.lock:
-            found = list(self.asked)
-        return found if n is None else found[-n:]
+    def latest(self) -> list[Question]:
+        """The questions, oldest first; one that was asked again counts once."""
+        with self._lock:
+            return list({question.text: question for question in self._questions}.values())

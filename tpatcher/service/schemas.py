@@ -1,4 +1,4 @@
-"""What goes in and out over HTTP."""
+"""The bodies of requests and responses."""
 
 from typing import Annotated, Any
 
@@ -6,7 +6,7 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from tpatcher.example import Example
-from tpatcher.service.live import Made
+from tpatcher.service.live import FixResult
 from tpatcher.store.store import Fix
 
 Number = Annotated[int, Path(ge=1, le=2**31 - 1)]
@@ -14,19 +14,19 @@ Text = Annotated[str, Field(min_length=1, examples=["Who wrote Hamlet?"])]
 
 
 class Body(BaseModel):
-    """A request; a field that is not known is a mistake, not something to pass over."""
+    """A request; unknown fields are errors and not ignored."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Ask(Body):
+class AnswerRequest(Body):
     """One text, or several."""
 
     text: Text | None = None
     texts: list[Text] = Field(default_factory=list)
 
 
-class Answered(BaseModel):
+class Answer(BaseModel):
     """An answer, and the numbers of the fixes that fired for it."""
 
     text: str
@@ -34,14 +34,14 @@ class Answered(BaseModel):
     fixes: list[int]
 
 
-class Answers(BaseModel):
+class AnswerResponse(BaseModel):
     """Answers in the order of the texts."""
 
-    answers: list[Answered]
+    answers: list[Answer]
 
 
 class NewReport(Body):
-    """This answer is wrong; the right one may be left to others."""
+    """A wrong answer, with or without the right one."""
 
     text: Text
     said: str | None = None
@@ -61,11 +61,12 @@ class NewFix(Body):
     report: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None  # settles this report
 
     def example(self) -> Example:
+        """The mistake to fix."""
         return Example(self.text, self.answer, tuple(self.also), tuple(self.rephrasings))
 
 
-class FixMade(BaseModel):
-    """A fix that is live (or, with `dry_run`, would be) and what it does to everything else."""
+class FixResponse(BaseModel):
+    """A fix that is live (or would be: `dry_run`), and what it does to everything else."""
 
     id: int | None
     would_refuse: list[str]
@@ -73,14 +74,14 @@ class FixMade(BaseModel):
     guard: dict[str, Any]
 
     @classmethod
-    def of(cls, made: Made) -> "FixMade":
-        guard = made.verdict.to_json()
+    def of(cls, result: FixResult) -> "FixResponse":
+        guard = result.verdict.to_json()
         reasons = guard.pop("reasons")
-        return cls(id=made.id, would_refuse=reasons, certificate=made.certificate, guard=guard)
+        return cls(id=result.id, would_refuse=reasons, certificate=result.certificate, guard=guard)
 
 
-class OneFix(BaseModel):
-    """A fix as it is kept."""
+class FixDetails(BaseModel):
+    """A fix as it is stored."""
 
     id: int
     live: bool
@@ -94,46 +95,52 @@ class OneFix(BaseModel):
     at: str
 
     @classmethod
-    def of(cls, fix: Fix, live: bool) -> "OneFix":
+    def of(cls, fix: Fix, live: bool) -> "FixDetails":
         example = fix.example
         return cls(
-            id=fix.id, live=live, text=example.text if example else None,
+            id=fix.id,
+            live=live,
+            text=example.text if example else None,
             answer=example.answer if example else None,
             rephrasings=list(example.rephrasings) if example else [],
-            editor=fix.editor, settings=fix.settings, report=fix.report, who=fix.who, at=fix.at,
-        )  # fmt: skip
+            editor=fix.editor,
+            settings=fix.settings,
+            report=fix.report,
+            who=fix.who,
+            at=fix.at,
+        )
 
 
-class Fixes(BaseModel):
+class FixList(BaseModel):
     """The fixes, newest first, and the number of the store's newest entry."""
 
     head: int
     live: int
-    fixes: list[OneFix]
+    fixes: list[FixDetails]
 
 
-class Undone(BaseModel):
-    """A fix is off; these newer ones leaned on it and no longer hold."""
+class UndoResponse(BaseModel):
+    """The fix that was undone, and newer ones that depended on it and no longer hold."""
 
     id: int
     no_longer_hold: list[int]
 
 
-class Rollback(Body):
-    """Back to how things were after this entry (the number of a fix, say); 0: no fixes at all."""
+class RollbackRequest(Body):
+    """The entry to go back to, such as the number of a fix; 0: before any fix."""
 
     to: Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
-class RolledBack(BaseModel):
-    """The new head, and what is live now."""
+class RollbackResponse(BaseModel):
+    """The number of the rollback's own entry, and the fixes that are live now."""
 
     head: int
     fixes: list[int]
 
 
-class Failed(BaseModel):
-    """An error; `verdict` has what the guard found, if it was the guard."""
+class ErrorResponse(BaseModel):
+    """An error: its type, a message, and the guard's verdict if the guard refused."""
 
     class Error(BaseModel):
         type: str
@@ -144,5 +151,5 @@ class Failed(BaseModel):
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The errors that a route documents; those that every route can have are always there."""
-    return {s: {"model": Failed} for s in (401, 403, 413, 422, 429, 503, *statuses)}
+    """The errors to document for a route: these, and those that every route can have."""
+    return {s: {"model": ErrorResponse} for s in (401, 403, 413, 422, 429, 503, *statuses)}

@@ -1,4 +1,4 @@
-"""Starting the service: load, fit, open the store, listen."""
+"""Starting the service: load the model, fit the editor, open the store, listen."""
 
 import hashlib
 import logging
@@ -19,15 +19,14 @@ from tpatcher.models.loading import load
 from tpatcher.models.model import Model
 from tpatcher.service.app import create_app
 from tpatcher.service.auth import Access, is_loopback
-from tpatcher.service.ground import Ground
 from tpatcher.service.guard import Rules
 from tpatcher.service.limits import Limits
-from tpatcher.store.location import follow, with_password
-from tpatcher.store.log import Successor
+from tpatcher.service.live import Deployment
+from tpatcher.store.location import Successor, follow, learned, with_password
 from tpatcher.store.store import Store
 
 LOG = logging.getLogger("tpatcher.service")
-SAMPLE = 200  # canaries that are drawn from the memory where the user has none
+SAMPLE = 200  # canaries that are drawn from the memory if the user gives none
 
 
 def serve(
@@ -36,38 +35,48 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     store: str | Path = "fixes.db",
-    memory: str | Path | None = None,
+    traffic: str | Path | None = None,
     canaries: str | Path | None = None,
     tokens: str | Path | None = None,
-    flips: int = 0,
-    share: float = Rules.share,
-    shadow: bool = False,
+    max_flips: int = Rules.max_flips,
+    max_firing_share: float = Rules.max_firing_share,
+    shadow: bool = Rules.shadow,
     task: str | None = None,
     device: str | None = None,
     drain: int = 30,
     limits: Limits | None = None,
 ) -> None:
-    """Serve a model until SIGTERM or SIGINT; then what was accepted is finished, and it ends."""
+    """Serve a model until SIGTERM or SIGINT, then give running requests `drain` seconds to end."""
     access = Access.read(tokens) if tokens is not None else Access()
     if not access.tokens and not is_loopback(host):
         raise BadInput(
             f"without tokens the service listens on this machine only, not on {host!r}; make "
-            "tokens with `tpatcher token` and give --tokens"
+            "tokens with `tpatcher token` and give the service their file"
         )
-    name, place = follow(model_name, store)
-    model = load(name, task=task, device=device)
+    name, url = follow(model_name, store)
     app = build(
-        model, place, name=model_name, memory=memory, canaries=canaries, access=access,
-        limits=limits, rules=Rules(flips, share, shadow),
-    )  # fmt: skip
+        load(name, task=task, device=device),
+        url,
+        name=model_name,
+        traffic=traffic,
+        canaries=canaries,
+        access=access,
+        limits=limits,
+        rules=Rules(max_flips, max_firing_share, shadow),
+    )
     # A forward pass takes Python's lock hundreds of times, and each time waits this long for the
     # writer if that is in Python too: at the usual 5 ms an answer would take a second beside it.
     sys.setswitchinterval(0.0005)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     uvicorn.run(
-        app, host=host, port=port, timeout_graceful_shutdown=drain, server_header=False,
-        log_level="warning", access_log=False,
-    )  # fmt: skip
+        app,
+        host=host,
+        port=port,
+        timeout_graceful_shutdown=drain,
+        server_header=False,
+        log_level="warning",
+        access_log=False,
+    )
 
 
 def build(
@@ -75,76 +84,81 @@ def build(
     store: str | Path,
     *,
     name: str | None = None,
-    memory: str | Path | None = None,
+    traffic: str | Path | None = None,
     canaries: str | Path | None = None,
     access: Access | None = None,
     limits: Limits | None = None,
     rules: Rules | None = None,
 ) -> FastAPI:
-    """The application for a loaded model; `name` is what its traffic is known by."""
-    name = name or model.name
+    """The application for a loaded model; `name` is the one that its traffic is found by."""
 
-    def ground(base: Model, url: str, progress: bool = False) -> Ground:
-        kept = Store(url, base)
+    def deploy(model: Model, url: str, progress: bool = False) -> Deployment:
+        opened = Store(url, model.base)
         try:
-            taught = kept.learned()
-            seen = traffic(base, memory, name, taught, progress)
-            editor = TPatcher().fit(base, seen)
-            return Ground.of(base, editor, kept, [*watched(base, canaries, seen), *taught], rules)
+            taught = learned(opened)
+            memory = load_memory(model, traffic, name, taught, progress)
+            examples = [*load_canaries(model, canaries, memory), *taught]
+            return Deployment.of(model, TPatcher().fit(model, memory), opened, examples, rules)
         except BaseException:
-            kept.close()
+            opened.close()
             raise
 
-    def way(to: Successor) -> Ground:
-        base = load(to.model, task=model.task.name, device=str(model.net.device))
-        return ground(base, with_password(to.store, str(store)))
+    def load_successor(to: Successor) -> Deployment:
+        successor = load(to.model, task=model.task.name, device=str(model.net.device))
+        return deploy(successor, with_password(to.store, str(store)))
 
-    return create_app(ground(model, str(store), True), way=way, access=access, limits=limits)
+    name = name or model.name
+    return create_app(
+        deploy(model, str(store), progress=True),
+        load_successor=load_successor,
+        access=access,
+        limits=limits,
+    )
 
 
-def traffic(
+def load_memory(
     model: Model,
-    path: str | Path | None,
+    traffic: str | Path | None,
     name: str | None = None,
-    taught: Sequence[Example] = (),
+    learned: Sequence[Example] = (),
     progress: bool = False,
 ) -> Memory:
-    """The memory: one that was saved, or that of a file of texts, kept for the next start.
+    """The memory of a file of texts, cached for the next start, or one that was saved.
 
-    A base that was taught fixes is another one than a memory was saved for: only the texts of
-    that one count, and what was taught is to be left alone as they are.
+    A base that has learned fixes is another one than a memory was saved for, so only the texts
+    of that memory are used; what was learned must be left alone like them.
     """
-    if path is not None and (Path(path) / "memory.json").is_file():
-        saved = Memory.load(path)
-        if not taught:
+    if traffic is not None and (Path(traffic) / "memory.json").is_file():
+        saved = Memory.load(traffic)
+        if not learned:
             return saved
         texts = saved.texts
     else:
-        texts = data.traffic(name or model.name, path)
-    texts = list(dict.fromkeys([*texts, *(e.text for e in taught)]))
+        texts = data.traffic(name or model.name, traffic)
+    texts = list(dict.fromkeys([*texts, *(e.text for e in learned)]))
     digest = hashlib.sha256("\n".join(texts).encode(errors="surrogatepass")).hexdigest()[:16]
-    kept = cache() / f"{model.base.fingerprint}-{digest}"
-    if (kept / "memory.json").is_file():
+    cached = _cache() / f"{model.base.fingerprint}-{digest}"
+    if (cached / "memory.json").is_file():
         try:
-            return Memory.load(kept)
-        except Damaged:  # it can be had again
-            LOG.warning("the memory in %s is damaged and is collected again", kept)
+            return Memory.load(cached)
+        except Damaged:
+            LOG.warning("the memory in %s is damaged and is collected again", cached)
     memory = Memory.collect(model, texts, progress=progress)
     try:
-        memory.save(kept)
+        memory.save(cached)
     except OSError as error:
-        LOG.warning("the memory cannot be kept for the next start: %s", error)
+        LOG.warning("the memory cannot be cached for the next start: %s", error)
     return memory
 
 
-def cache() -> Path:
-    """Where memories are kept between two starts."""
+def _cache() -> Path:
+    """The directory of memories that are kept between two starts."""
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path.home() / ".cache") / "tpatcher"
 
 
-def watched(model: Model, path: str | Path | None, memory: Memory) -> list[Example]:
-    """The canaries: the user's own examples, or a sample of the memory as it is answered now."""
+def load_canaries(model: Model, path: str | Path | None, memory: Memory) -> list[Example]:
+    """The user's own examples, or a sample of the memory with the answers that it gets now."""
     if path is not None:
         return data.read_examples(path)
     step = max(1, len(memory.texts) // SAMPLE)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from tpatcher.errors import TPatcherError
 from tpatcher.store.store import Store
-from tpatcher.store.tables import EVENT, now
+from tpatcher.store.tables import EVENT, timestamp
 
 LOG = logging.getLogger("tpatcher.audit")
 
@@ -21,13 +21,14 @@ class Audit:
         self.store = store
 
     def note(self, who: str, what: str, **detail: Any) -> None:
-        """One line more. An unreachable store is no reason to fail what was done."""
+        """Add an event. If the store cannot be reached the event is only logged, with a warning."""
         # JSON escapes line breaks and control characters: a client cannot forge a line
         line = json.dumps(detail)
-        LOG.info("%s", json.dumps({"at": now(), "who": who, "what": what, **detail}))
+        at = timestamp()
+        LOG.info("%s", json.dumps({"at": at, "who": who, "what": what, **detail}))
         try:
             with self.store().writing() as connection:
-                connection.execute(EVENT.insert().values(at=now(), who=who, what=what, detail=line))
+                connection.execute(EVENT.insert().values(at=at, who=who, what=what, detail=line))
         except TPatcherError as error:
             LOG.warning("%s", json.dumps({"not kept": str(error)}))
 

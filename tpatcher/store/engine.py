@@ -1,6 +1,6 @@
-"""Opening a store's database, and bringing its tables up to date."""
+"""Opening a store's database, and making its tables."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -8,32 +8,15 @@ from typing import Any
 import sqlalchemy as sa
 
 from tpatcher.errors import BadInput, Damaged, NotStored
-from tpatcher.store.tables import ABOUT, ENTRY, EVENT, METADATA, MOVE, PATCH, REPORT, TAUGHT
+from tpatcher.patches.pack import Base
+from tpatcher.store.tables import ABOUT, METADATA
 
+VERSION = 3  # of the tables; 1 and 2 were never released
 LOCK = 0x7A7C  # any number that every writer of a PostgreSQL store agrees on
 
 
-def chain(connection: sa.Connection) -> None:
-    """Version 1: the chain of patches."""
-    METADATA.create_all(connection, tables=[ABOUT, ENTRY, PATCH])
-
-
-def queue(connection: sa.Connection) -> None:
-    """Version 2: the queue of reports, and the audit log."""
-    METADATA.create_all(connection, tables=[REPORT, EVENT])
-
-
-def moving(connection: sa.Connection) -> None:
-    """Version 3: where the chain goes on, and the fixes that its base was taught before."""
-    METADATA.create_all(connection, tables=[MOVE, TAUGHT])
-
-
-# Step n makes version n + 1 out of version n. A step that was released is never changed.
-MIGRATIONS: list[Callable[[sa.Connection], None]] = [chain, queue, moving]
-
-
 def connect(url: str | Path) -> sa.Engine:
-    """An engine for a path (SQLite) or a URL, set up so that what is committed is on the disk."""
+    """An engine for a path (SQLite) or a URL; what it commits is on the disk."""
     text = str(url)
     if "://" not in text:
         text = f"sqlite:///{text}"
@@ -57,26 +40,26 @@ def lock(connection: sa.Connection) -> None:
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
 
 
-def migrate(connection: sa.Connection, base_name: str, base: str) -> tuple[str, str]:
-    """Bring the tables up to date; returns the base model that the store is for."""
-    found = None
+def prepare(connection: sa.Connection, base: Base) -> Base:
+    """Make the tables of a new store; returns the base model that the store is for."""
+    about = None
     if sa.inspect(connection).has_table("about"):
-        found = connection.execute(sa.select(ABOUT)).one_or_none()
-    version = found.version if found else 0
-    if version > len(MIGRATIONS):
+        about = connection.execute(sa.select(ABOUT)).one_or_none()
+    if about is None:
+        METADATA.create_all(connection)
+        values = {"version": VERSION, "base_name": base.name, "base": base.fingerprint}
+        connection.execute(ABOUT.insert().values(**values))
+        return base
+    if about.version != VERSION:
         raise BadInput(
-            f"this store has version {version}, but this tpatcher knows up to {len(MIGRATIONS)}; "
-            "use a newer tpatcher"
+            f"this store has version {about.version}, but this tpatcher reads version {VERSION}; "
+            + (
+                "use a newer tpatcher"
+                if about.version > VERSION
+                else "export its fixes as a pack with the tpatcher that wrote it, and import that"
+            )
         )
-    for step in MIGRATIONS[version:]:
-        step(connection)
-    values: dict[str, Any] = {"version": len(MIGRATIONS)}
-    if found is None:
-        connection.execute(ABOUT.insert().values(**values, base_name=base_name, base=base))
-        return base_name, base
-    if version < len(MIGRATIONS):
-        connection.execute(ABOUT.update().values(**values))
-    return found.base_name, found.base
+    return Base(about.base_name, about.base)
 
 
 @contextmanager

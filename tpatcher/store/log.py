@@ -1,13 +1,8 @@
-"""The log of a store: its entries, each checked against the one before it, and what is live.
-
-The newest entry may say that the chain has moved: another base model has learned its fixes, and
-another store goes on from there.
-"""
+"""The log of a store: its entries, each checked against the one before it, and what is live."""
 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,32 +11,11 @@ from tpatcher.errors import Damaged
 from tpatcher.store.tables import ENTRY, MOVE, PATCH
 
 
-@dataclass(frozen=True)
-class Successor:
-    """Where a chain goes on: a base model's directory, and the store of its fixes."""
-
-    model: str
-    store: str  # without a password: who follows has one, or the environment
-
-
 def newest(connection: sa.Connection) -> tuple[int, str, str]:
     """Number, checksum and action of the newest entry; 0 and nothing if there is none."""
     columns = (ENTRY.c.id, ENTRY.c.checksum, ENTRY.c.action)
     row = connection.execute(sa.select(*columns).order_by(ENTRY.c.id.desc()).limit(1)).one_or_none()
     return (row.id, row.checksum, row.action) if row else (0, "", "")
-
-
-def successor(connection: sa.Connection) -> Successor | None:
-    """Where the chain goes on, if its newest entry says so."""
-    head, _, action = newest(connection)
-    if action != "move":
-        return None
-    row = connection.execute(sa.select(MOVE).where(MOVE.c.id == head)).one_or_none()
-    if row is None:
-        raise Damaged(f"entry {head} of the log is a move, but where to is gone from the store")
-    if row.checksum != content({"id": row.id, "model": row.model, "store": row.store}):
-        raise Damaged(f"entry {head}, the move, is not what was written: its checksum differs")
-    return Successor(row.model, row.store)
 
 
 def entries(connection: sa.Connection, at: int | None = None) -> Iterator[sa.Row[Any]]:
@@ -56,7 +30,7 @@ def entries(connection: sa.Connection, at: int | None = None) -> Iterator[sa.Row
     for row in connection.execute(query if at is None else query.where(ENTRY.c.id <= at)):
         entry = {k: getattr(row, k) for k in ("id", "parent", "action", "target", "who", "at")}
         if (row.id, row.parent) != (before + 1, before):
-            raise Damaged(f"the log has entry {row.id} after {before}: one is gone")
+            raise Damaged(f"the log has entry {row.id} after {before}: an entry is missing")
         if row.checksum != link(checksum, entry, row.inner or ""):
             raise Damaged(
                 f"entry {row.id} of the log is not what was written: its checksum differs"
@@ -66,7 +40,10 @@ def entries(connection: sa.Connection, at: int | None = None) -> Iterator[sa.Row
 
 
 def live(connection: sa.Connection, at: int | None = None) -> list[int]:
-    """Read backwards: what was removed later is out, and a rollback leaps over what it undid."""
+    """The numbers of the live fixes, oldest first, now or after entry `at`.
+
+    The log is read backwards: a removal leaves its target out, a rollback leaps to its target.
+    """
     rows = {row.id: row for row in entries(connection, at)}
     here, removed, found = max(rows, default=0), set(), []
     while here:
@@ -83,7 +60,7 @@ def live(connection: sa.Connection, at: int | None = None) -> list[int]:
 
 
 def content(row: Mapping[str, Any]) -> str:
-    """The checksum of what an entry brought with it: a patch with its tensors, or a move."""
+    """The checksum of an entry's payload: a patch with its tensors, or a move."""
     digest = hashlib.sha256(row.get("tensors", b""))
     rest = {k: v for k, v in row.items() if k not in ("tensors", "checksum")}
     digest.update(json.dumps(rest, sort_keys=True).encode())

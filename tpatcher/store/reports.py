@@ -1,4 +1,4 @@
-"""The queue of reports and the audit log, kept beside the chain of patches."""
+"""The queue of reports: answers that users say are wrong, until somebody settles them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ import sqlalchemy as sa
 
 from tpatcher.errors import Busy, NotFound
 from tpatcher.store.store import Store
-from tpatcher.store.tables import REPORT, now
+from tpatcher.store.tables import REPORT, timestamp
 
 
 @dataclass(frozen=True)
 class Report:
-    """A report in the queue: an answer is said to be wrong, and perhaps what the right one is."""
+    """A report in the queue: a text whose answer is said to be wrong, maybe with the right one."""
 
     id: int
     text: str
@@ -33,7 +33,14 @@ class Reports:
         self, text: str, who: str, said: str | None, answer: str | None, note: str | None
     ) -> int:
         """Put a report in the queue; returns its number."""
-        row = {"text": text, "said": said, "answer": answer, "note": note, "who": who, "at": now()}
+        row = {
+            "text": text,
+            "said": said,
+            "answer": answer,
+            "note": note,
+            "who": who,
+            "at": timestamp(),
+        }
         waiting = sa.select(sa.func.count()).where(REPORT.c.settled.is_(None))
         with self.store().writing() as connection:
             if connection.execute(waiting).scalar_one() >= self.limit:

@@ -1,29 +1,26 @@
-"""The durable chain of patches: what was acknowledged is there after a kill, and nothing is lost.
+"""The durable log of patches: what was acknowledged is there after a kill, and nothing is lost.
 
 Every change is one more entry with the next number: a patch appended, one removed, or a rollback
 to how things were after an earlier entry. Nothing is ever deleted or overwritten, so every state
-that was live can be live again. The last of all may be that the chain has moved to another base.
+that was live can be live again.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
-from tpatcher.errors import Damaged, NotFound, StaleHead, StoreMoved, WrongBase
+from tpatcher.errors import Damaged, NotFound, StaleHead, WrongBase
 from tpatcher.example import Example
-from tpatcher.models.model import Model
 from tpatcher.patches import from_bytes, pack
 from tpatcher.patches.base import Patch
-from tpatcher.store import engine
-from tpatcher.store import log as chain
-from tpatcher.store.log import Successor
-from tpatcher.store.tables import ENTRY, MOVE, PATCH, TAUGHT
+from tpatcher.patches.pack import Base
+from tpatcher.store import engine, location, log
+from tpatcher.store.tables import ENTRY, PATCH, timestamp
 
 
 @dataclass(frozen=True)
@@ -51,35 +48,35 @@ class Fix:
 
 
 class Store:
-    """The chain of one base model, in a SQLite file or a PostgreSQL database.
+    """The patches of one base model, in a SQLite file or a PostgreSQL database.
 
     The number of an appended patch is the number of its entry in the log.
     """
 
-    def __init__(self, url: str | Path, model: Model) -> None:
-        self.base = model.base
+    def __init__(self, url: str | Path, base: Base) -> None:
+        self.base = base
         self.engine = engine.connect(url)
         try:
             with self.writing() as connection:
-                name, base = engine.migrate(connection, self.base.name, self.base.fingerprint)
-            if base != self.base.fingerprint:
+                made_for = engine.prepare(connection, base)
+            if made_for.fingerprint != base.fingerprint:
                 raise WrongBase(
-                    f"this store holds patches for {name!r} ({base}), but this model is "
-                    f"{self.base.name!r} ({self.base.fingerprint})"
+                    f"this store holds patches for {made_for.name!r} ({made_for.fingerprint}), "
+                    f"but this model is {base.name!r} ({base.fingerprint})"
                 )
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Let go of the file or the server."""
+        """Close the connections to the file or the server."""
         self.engine.dispose()
 
     @property
     def head(self) -> int:
         """The number of the newest entry; 0 if there is none."""
         with self.reading() as connection:
-            return chain.newest(connection)[0]
+            return log.newest(connection)[0]
 
     def append(
         self,
@@ -96,66 +93,41 @@ class Store:
 
         `parent` is the head that the patch was made for: `StaleHead` if that is no longer it.
         """
-        row = self._row(patch, example, settings or {}, patch.report if report is None else report)
+        report = patch.certificate.to_json() if report is None else report
+        row = self._row(patch, example, settings or {}, report)
         with self.writing() as connection:
-            return self._add(connection, "append", None, parent, who, {**row, "key": key})
+            return self.add_entry(
+                connection, "append", parent=parent, who=who, payload={**row, "key": key}
+            )
+
+    def append_many(self, patches: Iterable[Patch], *, who: str = "") -> list[int]:
+        """Append patches with their own examples, all or none; returns their numbers."""
+        with self.writing() as connection:
+            return self._append_all(connection, patches, who)
 
     def remove(self, id: int, *, parent: int | None = None, who: str = "") -> int:
         """Take one patch out of the live ones; returns the new head."""
         with self.writing() as connection:
-            if id not in chain.live(connection):
+            if id not in log.live(connection):
                 raise NotFound(f"fix {id} is not live, so it cannot be removed")
-            return self._add(connection, "remove", id, parent, who)
+            return self.add_entry(connection, "remove", target=id, parent=parent, who=who)
 
     def rollback(self, to: int, *, parent: int | None = None, who: str = "") -> int:
         """Make live what was live after entry `to` (0: nothing); returns the new head."""
         with self.writing() as connection:
-            head = chain.newest(connection)[0]
+            head = log.newest(connection)[0]
             if not 0 <= to <= head:
                 raise NotFound(f"there is no entry {to} to roll back to; the log ends at {head}")
-            return self._add(connection, "rollback", to, parent, who)
-
-    def move(self, to: Successor, *, parent: int, who: str = "") -> int:
-        """Say where the chain goes on; from then on this store takes no change but a rollback
-        of that very entry."""
-        row = {"model": to.model, "store": to.store}
-        with self.writing() as connection:
-            return self._add(connection, "move", None, parent, who, row, MOVE)
-
-    def successor(self) -> Successor | None:
-        """Where the chain goes on, if it has moved."""
-        with self.reading() as connection:
-            return chain.successor(connection)
-
-    def undo_move(self, *, who: str = "") -> int:
-        """Take the move back: this store goes on as it was before it."""
-        with self.writing() as connection:
-            if chain.successor(connection) is None:
-                raise NotFound("this store has not moved, so there is nothing to take back")
-            to = chain.newest(connection)[0] - 1
-            return self._add(connection, "rollback", to, None, who, lift=True)
-
-    def record_learned(self, examples: Iterable[Example]) -> None:
-        """Keep the fixes that are in the base itself by now: later ones must leave them alone."""
-        rows = [{"example": _json(e.to_json())} for e in examples]
-        with self.writing() as connection:
-            if rows:
-                connection.execute(TAUGHT.insert(), rows)
-
-    def learned(self) -> list[Example]:
-        """The fixes that the base was taught before this chain began."""
-        with self.reading() as connection:
-            rows = connection.execute(sa.select(TAUGHT.c.example).order_by(TAUGHT.c.id)).scalars()
-            return [Example.from_json(json.loads(row)) for row in rows]
+            return self.add_entry(connection, "rollback", target=to, parent=parent, who=who)
 
     def live(self) -> list[Patch]:
-        """The patches to wear now, in order, each checked against its checksum."""
+        """The patches that are live now, in order, each checked against its checksum."""
         return self.patches(self.live_ids())
 
     def live_ids(self, at: int | None = None) -> list[int]:
         """The numbers of the live fixes, now or after an earlier entry."""
         with self.reading() as connection:
-            return chain.live(connection, at)
+            return log.live(connection, at)
 
     def patches(self, ids: Sequence[int]) -> list[Patch]:
         """These patches; `Damaged` names the first that is not what was appended."""
@@ -170,9 +142,9 @@ class Store:
         return [found[id] for id in ids]
 
     def log(self) -> list[Entry]:
-        """All that ever happened, oldest first."""
+        """Every entry, oldest first."""
         with self.reading() as connection:
-            rows = list(chain.entries(connection))
+            rows = list(log.entries(connection))
         return [Entry(r.id, r.action, r.target, r.who, r.at) for r in rows]
 
     def fixes(self, ids: Iterable[int] | None = None) -> list[Fix]:
@@ -210,10 +182,9 @@ class Store:
         """Append the patches of a pack, all or none; those that are live already are left out."""
         patches = pack.read(directory, self.base)
         with self.writing() as connection:
-            live = chain.live(connection)
-            known = {p.id for p in self.patches(live)} if live else set()
-            rows = [self._row(p, None, {}, p.report) for p in patches if p.id not in known]
-            return [self._add(connection, "append", None, None, who, row) for row in rows]
+            known = {p.id for p in self.patches(log.live(connection))}
+            new = [p for p in patches if p.id not in known]
+            return self._append_all(connection, new, who)
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
@@ -227,6 +198,12 @@ class Store:
         """A connection that waits for no writer."""
         with engine.translate_errors(), self.engine.connect() as connection:
             yield connection.execution_options(isolation_level="AUTOCOMMIT")
+
+    def _append_all(
+        self, connection: sa.Connection, patches: Iterable[Patch], who: str
+    ) -> list[int]:
+        rows = (self._row(p, None, {}, p.certificate.to_json()) for p in patches)
+        return [self.add_entry(connection, "append", who=who, payload=row) for row in rows]
 
     def _row(
         self,
@@ -246,27 +223,30 @@ class Store:
             "key": None,
         }
 
-    def _add(
+    def add_entry(
         self,
         connection: sa.Connection,
         action: str,
-        target: int | None,
-        parent: int | None,
-        who: str,
-        brought: dict[str, Any] | None = None,
+        *,
+        target: int | None = None,
+        parent: int | None = None,
+        who: str = "",
+        payload: Mapping[str, Any] | None = None,
         table: sa.Table = PATCH,
-        lift: bool = False,
+        undoing: bool = False,
     ) -> int:
-        head, checksum, last = chain.newest(connection)
-        if last == "move" and not lift and (to := chain.successor(connection)):
-            raise StoreMoved(
-                f"this store has moved: its fixes are in {to.model!r}, kept on in {to.store!r}"
-            )
+        """Write the next entry of the log and its payload, a row of `table`; returns its number.
+
+        A store that has moved takes no entry but the one that is `undoing` the move.
+        """
+        if not undoing:
+            location.refuse_if_moved(connection)
+        head, checksum, _ = log.newest(connection)
         if parent is not None and parent != head:
             raise StaleHead(f"made for entry {parent}, but the store is at {head} by now")
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        number, now = head + 1, timestamp()
         entry = {
-            "id": head + 1,
+            "id": number,
             "parent": head,
             "action": action,
             "target": target,
@@ -274,24 +254,24 @@ class Store:
             "at": now,
         }
         inner = ""
-        if brought is not None:
-            row = {**brought, "id": head + 1}
+        if payload is not None:
+            row = {**payload, "id": number}
             if table is PATCH:
                 row |= {"parent": head, "who": who, "at": now}
-            inner = chain.content(row)
+            inner = log.content(row)
             connection.execute(table.insert().values(**row, checksum=inner))
-        link = chain.link(checksum, entry, inner)
+        link = log.link(checksum, entry, inner)
         connection.execute(ENTRY.insert().values(**entry, checksum=link))
         if connection.dialect.name == "postgresql":
-            connection.execute(sa.select(sa.func.pg_notify("tpatcher", str(head + 1))))
-        return head + 1
+            connection.execute(sa.select(sa.func.pg_notify("tpatcher", str(number))))
+        return number
 
 
 def _sound(row: sa.Row[Any]) -> Patch:
     values = dict(row._mapping)
     wanted = values.pop("checksum")
     values["tensors"] = bytes(values["tensors"])
-    if chain.content(values) != wanted:
+    if log.content(values) != wanted:
         raise Damaged(f"fix {row.id} is not what was appended: its checksum differs")
     try:
         return from_bytes(values["tensors"])

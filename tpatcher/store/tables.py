@@ -1,4 +1,4 @@
-"""The tables of a store, the steps that bring an older one up to date, and how it is opened."""
+"""The tables of a store."""
 
 from datetime import UTC, datetime
 
@@ -14,7 +14,7 @@ ABOUT = sa.Table(
 ENTRY = sa.Table(
     "entry", METADATA,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("parent", sa.Integer, nullable=False, unique=True),  # so the chain cannot fork
+    sa.Column("parent", sa.Integer, nullable=False, unique=True),  # so the log cannot fork
     sa.Column("action", sa.Text, nullable=False),
     sa.Column("target", sa.Integer),
     sa.Column("who", sa.Text, nullable=False),
@@ -71,6 +71,6 @@ TAUGHT = sa.Table(
 )  # fmt: skip
 
 
-def now() -> str:
-    """The time as the store writes it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+def timestamp(precision: str = "milliseconds") -> str:
+    """The time in UTC, as the store writes it."""
+    return datetime.now(UTC).isoformat(timespec=precision)

@@ -1,1 +1,1 @@
-"""Reports of an experiment: tables, figures, and the page that shows them."""
+"""Do I know how results are shown? Tables, figures, and the page that holds them."""

@@ -1,108 +1,87 @@
 """What a patch does to memory and past fixes, checked exactly."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from tpatcher.editors.tpatcher.memory import Memory
-from tpatcher.editors.tpatcher.mistake import Mistake, Past
+from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes
+from tpatcher.models.positions import CachedPositions
 from tpatcher.nets.activation import thresholds
-from tpatcher.patches.neurons import rows
+from tpatcher.nets.rows import Rows
+from tpatcher.patches.certificate import Certificate
 
 
 @dataclass(frozen=True)
-class Felt:
-    """How everything that keys must stay away from responds to them, (n, N + m)."""
+class Responses:
+    """How everything that keys must stay away from responds to them: N of memory, m further."""
 
-    response: Tensor
-    could: Tensor  # which of it could be hurt
-    skip: Tensor  # rows of the memory that are the mistake itself
+    values: Tensor  # (n, N + m)
+    at_risk: Tensor  # (n, N + m): what a neuron could hurt
+    is_mistake: Tensor  # rows of the memory that are the mistake itself
 
 
-def certificate(
-    mistake: Mistake,
-    memory: Memory,
-    past: Past,
-    everyone: Felt,
-    patch: tuple[Tensor, Tensor, Tensor],
-) -> tuple[set[int], dict[str, Any]]:
-    """What the patch does to memory and past fixes: rows whose answer changes, and the report."""
-    response, n = everyone.response, len(memory)
-    flat, _ = thresholds(mistake.at.place.act)  # the paper's β
-    inside = torch.where(everyone.could, response, -torch.inf)
-    report: dict[str, Any] = {
-        "largest response of memory": _largest(inside[:, :n]),
-        "largest response of past fixes": _largest(inside[:, n : n + len(past.ids)]),
-        "memory above beta": int((inside[:, :n] > flat + 1e-4).any(0).sum()),
-        "memory answers changed": None,
-        "past fixes changed": None,
-    }
-    if not mistake.at.fast:
-        return set(), report
+def check(
+    mistake: Mistake, memory: Memory, past: PastFixes, responses: Responses, rows: Rows
+) -> tuple[set[int], Certificate]:
+    """The indices of memory and past fixes whose answer the neurons change, and the certificate."""
+    n, fixes = len(memory), slice(len(memory), len(memory) + len(past.ids))
+    beta, _ = thresholds(mistake.positions.ffn.act)
+    at_risk = torch.where(responses.at_risk, responses.values, -torch.inf)
+    certificate = Certificate(
+        memory_response=_largest(at_risk[:, :n]),
+        past_fixes_response=_largest(at_risk[:, fixes]),
+        memory_above_beta=int((at_risk[:, :n] > beta + 1e-4).any(0).sum()),
+    )
+    if not isinstance(mistake.positions, CachedPositions):
+        return set(), certificate
     # Act is flat below its β; twice as far down nothing is left that a logit could feel
-    felt = (response > 2 * min(flat, -1.0)).any(0)
-    flipped: set[int] = set()
+    felt = (responses.values > 2 * min(beta, -1.0)).any(0)
+    here, flipped = mistake.positions, set[int]()
     if memory.states is not None and memory.answers is not None and memory.gap is not None:
-        look = felt[:n].nonzero()[:, 0]
-        look = look[~torch.isin(look, everyone.skip)]
-        moved = _moved(mistake, memory.queries[look].float(), memory.states[look].float(),
-                       memory.answers[look], memory.gap[look], patch)  # fmt: skip
-        flipped = set(look[moved].tolist())
-        report["memory answers changed"] = len(flipped)
+        some = felt[:n].nonzero()[:, 0]
+        some = some[~torch.isin(some, responses.is_mistake)]
+        queries, states = memory.queries[some].float(), memory.states[some].float()
+        changed = _changed(here, rows, queries, states, memory.answers[some], memory.gap[some])
+        flipped |= set(some[changed].tolist())
+        certificate = replace(certificate, memory_changed=len(flipped))
     if past.states.numel() or not past.ids:
-        look = felt[n : n + len(past.ids)].nonzero()[:, 0]
-        gap = torch.zeros(len(look))  # past fixes lean on their own patches: always look
-        moved = _moved(
-            mistake, past.queries[look], past.states[look], past.tokens[look], gap, patch
-        )
-        report["past fixes changed"] = len({past.ids[i] for i in look[moved].tolist()})
-        flipped |= {n + i for i in look[moved].tolist()}
-    return flipped, report
+        some = felt[fixes].nonzero()[:, 0]
+        gap = torch.zeros(len(some))  # a past fix depends on its own patch: no gap is known
+        queries, states = past.queries[some], past.states[some]
+        changed = _changed(here, rows, queries, states, past.tokens[some], gap)
+        broken = {past.ids[i] for i in some[changed].tolist()}
+        certificate = replace(certificate, past_fixes_changed=len(broken))
+        flipped |= {n + i for i in some[changed].tolist()}
+    return flipped, certificate
 
 
 @torch.no_grad()
-def _moved(
-    mistake: Mistake,
-    queries: Tensor,
-    states: Tensor,
-    answers: Tensor,
-    gap: Tensor,
-    patch: tuple[Tensor, Tensor, Tensor],
+def _changed(
+    here: CachedPositions, rows: Rows, queries: Tensor, states: Tensor, answers: Tensor, gap: Tensor
 ) -> Tensor:
-    """Which of these positions (m,) have another winner with the patch than without it.
+    """Where (m,) another token wins with the new neurons than without them.
 
-    `answers` win there on the unpatched model, by `gap`.
+    `answers` win on the unpatched model, by `gap`.
     """
-    at = mistake.at
-    tail, device = at.tail, mistake.logits.device
+    tail, act, device = here.tail, here.ffn.act, here.model.net.device
     out = torch.zeros(len(queries), dtype=torch.bool)
     if not len(queries):
         return out
-    base = states.to(device)
-    delta = _delta(at.place.act, queries, patch).to(device)
-    older = torch.zeros_like(delta)
-    worn = rows(mistake.model.patches, mistake.layer)
-    if len(worn[0]):
-        older = _delta(at.place.act, queries, worn).to(device)
-    after = tail.shift(base, older + delta)
-    ask = torch.arange(len(queries))
-    if tail.lipschitz is not None:
-        step = (tail.hidden(after) - tail.hidden(base)).norm(dim=-1).cpu()
-        ask = ask[2 * tail.lipschitz * step + tail.rounding >= gap]
-    for part in ask.split(max(64, (1 << 22) // mistake.logits.shape[-1])):
+    unpatched = states.to(device)
+    delta = rows.delta(act, queries).to(device)
+    older = here.rows.to("cpu").delta(act, queries).to(device)
+    after = tail.shift(unpatched, older + delta)
+    suspects = tail.may_flip(unpatched, after, gap).nonzero()[:, 0]
+    for part in suspects.split(max(64, (1 << 22) // here.before_last.shape[-1])):
         winner = tail(after[part]).argmax(-1).cpu()
-        other = part[winner != answers[part]]  # by this patch, or by an older one already?
-        if len(other):
-            before = tail(tail.shift(base[other], older[other])).argmax(-1).cpu()
-            out[other] = before != winner[winner != answers[part]]
+        other = winner != answers[part]  # by these neurons, or by older ones already?
+        if other.any():
+            moved = part[other]
+            before = tail(tail.shift(unpatched[moved], older[moved])).argmax(-1).cpu()
+            out[moved] = before != winner[other]
     return out
-
-
-def _delta(act: Any, queries: Tensor, patch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    keys, bias, given = patch
-    return act(queries @ keys.T + bias) @ given  # type: ignore[no-any-return]
 
 
 def _largest(responses: Tensor) -> float | None:

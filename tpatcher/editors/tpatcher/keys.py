@@ -14,123 +14,130 @@ from torch import Tensor
 
 from tpatcher.editors.tpatcher.memory import Memory
 
-PATIENCE = 16  # passes at most, where the mistake lies deep in the crowd
+MAX_PASSES = 16  # over the memory, where the mistake lies deep inside it
 
 
 @dataclass(frozen=True)
-class Crowd:
-    """All queries that a new key must stay away from: the memory, and a few more.
+class Negatives:
+    """All queries that a new key must stay away from: N of the memory, and m further ones.
 
-    A query whose answer already is the neuron's target may fire it freely (`target`, (n,));
-    `skip` are memory rows that are the mistake itself; `more` are past edits and the example's
-    other positions.
+    An index below N is a row of the memory, one from N on a row of `extra`.
     """
 
     memory: Memory
-    target: Tensor  # (n,)
-    skip: Tensor  # rows of the memory
-    more: Tensor  # (m, d)
-    more_answers: Tensor  # (m,)
-    hurt: frozenset[int] = frozenset()  # indices that count although their answer is the target
+    target: Tensor  # (n,): a query that has this answer already may fire neuron i freely
+    is_mistake: Tensor  # rows of the memory that are the mistake itself
+    extra: Tensor  # (m, d): past edits, and the example's other positions
+    extra_answers: Tensor  # (m,)
+    must_avoid: frozenset[int] = frozenset()  # indices that count although they have the target
 
     def respond(self, keys: Tensor) -> Tensor:
-        """Responses of memory and more, (n, N + m)."""
-        return torch.cat([self.memory.respond(keys), keys.float() @ self.more.T], dim=1)
+        """Responses of the memory and of `extra` to some keys, (n, N + m)."""
+        return torch.cat([self.memory.respond(keys), keys.float() @ self.extra.T], dim=1)
 
     @cached_property
-    def could(self) -> Tensor:
-        """Which of memory and more each neuron could hurt, (n, N + m)."""
+    def at_risk(self) -> Tensor:
+        """Which queries each neuron could hurt, (n, N + m)."""
         answers = self.memory.answers
         if answers is None:
             out = torch.ones(len(self.target), len(self.memory), dtype=torch.bool)
         else:
             out = answers[None] != self.target[:, None]
-        out[:, self.skip] = False
-        out = torch.cat([out, self.more_answers[None] != self.target[:, None]], dim=1)
-        out[:, list(self.hurt)] = True
+        out[:, self.is_mistake] = False
+        out = torch.cat([out, self.extra_answers[None] != self.target[:, None]], dim=1)
+        out[:, list(self.must_avoid)] = True
         return out
 
-    def near(self, key: Tensor, i: int, width: int) -> Tensor:
-        """What is known without a pass over the memory, as indices: the hurt, and the few of
-        `more` that neuron i could hurt and that respond most."""
-        free = self.more_answers == self.target[i]
-        response = (self.more @ key.float()).masked_fill(free, -torch.inf)
-        best = response.topk(min(width, int((~free).sum()))).indices
-        hurt = torch.tensor(sorted(self.hurt), dtype=torch.long)
-        return torch.cat([hurt, len(self.memory) + best]).unique()
+    def likely(self, key: Tensor, i: int, limit: int) -> Tensor:
+        """Indices known without a pass over the memory: those that must be avoided, and the few
+        of `extra` that neuron i could hurt and that respond most."""
+        free = self.extra_answers == self.target[i]
+        response = (self.extra @ key.float()).masked_fill(free, -torch.inf)
+        best = response.topk(min(limit, int((~free).sum()))).indices
+        avoid = torch.tensor(sorted(self.must_avoid), dtype=torch.long)
+        return torch.cat([avoid, len(self.memory) + best]).unique()
 
-    def take(self, rows: Tensor) -> Tensor:
-        """The queries at these indices."""
+    def queries_at(self, indices: Tensor) -> Tensor:
+        """The queries at these indices, (…, d)."""
         n = len(self.memory)
-        out = torch.empty(len(rows), self.more.shape[1])
-        inside = rows < n
-        out[inside] = self.memory.queries[rows[inside]].float()
-        out[~inside] = self.more[rows[~inside] - n]
+        out = torch.empty(len(indices), self.extra.shape[1])
+        inside = indices < n
+        out[inside] = self.memory.queries[indices[inside]].float()
+        out[~inside] = self.extra[indices[~inside] - n]
         return out
 
 
 @dataclass(frozen=True)
 class Key:
-    """A direction and how the crowd answers to it, before any scale or threshold."""
+    """A direction and how the negatives respond to it, before any scale or threshold."""
 
-    key: Tensor  # (d,)
-    own: float  # the mistake's response
-    top: float  # the largest response of what could be hurt
-    nearest: list[int]  # who responds most, as indices into the crowd
-    response: Tensor  # (N + m,): of the whole crowd
-    could: Tensor  # (N + m,): which of it could be hurt
+    direction: Tensor  # (d,)
+    response: float  # of the mistake
+    nearest_negative: float  # the largest response of what is at risk
+    nearest: list[int]  # the negatives that respond most, by their indices
+    responses: Tensor  # (N + m,): of all negatives
+    at_risk: Tensor  # (N + m,)
 
 
-def keys(positives: list[Tensor], crowd: Crowd, rounds: int = 2, width: int = 128) -> list[Key]:
+def solve(
+    positives: list[Tensor], negatives: Negatives, duals: int = 2, width: int = 128
+) -> list[Key]:
     """One key per neuron; positives[i] (p, d) are the mistake's query and its other views."""
-    memory = crowd.memory
+    memory = negatives.memory
     white = [memory.whiten(p) for p in positives]  # each (p, d)
     directions = torch.stack([w.mean(0) for w in white])
     # the example's other positions are often the nearest of all: be clear of them from the start
     begin = memory.key(directions)
-    candidates = [crowd.near(begin[i], i, width) for i in range(len(white))]
-    known = [memory.whiten(crowd.take(rows)) for rows in candidates]
+    candidates = [negatives.likely(begin[i], i, width) for i in range(len(white))]
+    known = [memory.whiten(negatives.queries_at(indices)) for indices in candidates]
     for i, w in enumerate(white):
         if len(known[i]):
-            directions[i] = _apart(w, torch.cat([known[i], torch.zeros_like(w[:1])]))
+            origin = torch.zeros_like(w[:1])
+            directions[i] = separating_direction(w, torch.cat([known[i], origin]))
     found: list[Key] = []
-    for turn in range(PATIENCE):
-        matrix = memory.key(directions)
-        matrix = matrix / matrix.norm(dim=-1, keepdim=True)
-        response = crowd.respond(matrix)
-        inside = torch.where(crowd.could, response, -torch.inf)
-        best = inside.topk(min(width, inside.shape[1]), dim=1)
-        found = [
-            Key(
-                key=matrix[i].float(),
-                own=float(positives[i][0].double() @ matrix[i]),
-                top=float(best.values[i, 0]),
-                nearest=best.indices[i][best.values[i].isfinite()].tolist(),
-                response=response[i],
-                could=crowd.could[i],
-            )
-            for i in range(len(white))
-        ]
-        if turn >= rounds and all(one.own > one.top for one in found):
+    for turn in range(MAX_PASSES):
+        found = _responses(positives, negatives, memory.key(directions), width)
+        if turn >= duals and all(key.response > key.nearest_negative for key in found):
             break
         for i, w in enumerate(white):
-            near = torch.tensor(found[i].nearest, dtype=torch.long)
-            new = near[~torch.isin(near, candidates[i])]
+            nearest = torch.tensor(found[i].nearest, dtype=torch.long)
+            new = nearest[~torch.isin(nearest, candidates[i])]
             candidates[i] = torch.cat([candidates[i], new])
-            known[i] = torch.cat([known[i], memory.whiten(crowd.take(new))])
+            known[i] = torch.cat([known[i], memory.whiten(negatives.queries_at(new))])
             if len(known[i]):
-                directions[i] = _apart(w, known[i])
+                directions[i] = separating_direction(w, known[i])
     return found
 
 
-def _apart(positives: Tensor, crowded: Tensor) -> Tensor:
+def _responses(
+    positives: list[Tensor], negatives: Negatives, directions: Tensor, width: int
+) -> list[Key]:
+    """One pass over all negatives: how they respond to each direction (n, d)."""
+    directions = directions / directions.norm(dim=-1, keepdim=True)
+    responses = negatives.respond(directions)
+    at_risk = torch.where(negatives.at_risk, responses, -torch.inf)
+    best = at_risk.topk(min(width, at_risk.shape[1]), dim=1)
+    return [
+        Key(
+            direction=directions[i].float(),
+            response=float(positives[i][0].double() @ directions[i]),
+            nearest_negative=float(best.values[i, 0]),
+            nearest=best.indices[i][best.values[i].isfinite()].tolist(),
+            responses=responses[i],
+            at_risk=negatives.at_risk[i],
+        )
+        for i in range(len(positives))
+    ]
+
+
+def separating_direction(positives: Tensor, others: Tensor) -> Tensor:
     """The direction (d,) along which these positives are furthest from these others."""
-    pairs = (positives[:, None] - crowded[None]).flatten(0, 1)  # (p·c, d)
-    pairs = pairs[pairs.norm(dim=-1) > 1e-9 * positives.norm()]  # from its double none can be apart
-    return widest(pairs) if len(pairs) else positives.mean(0)
+    pairs = (positives[:, None] - others[None]).flatten(0, 1)  # (p·c, d)
+    pairs = pairs[pairs.norm(dim=-1) > 1e-9 * positives.norm()]  # identical points: inseparable
+    return max_margin_direction(pairs) if len(pairs) else positives.mean(0)
 
 
-def widest(pairs: Tensor, tolerance: float = 1e-3) -> Tensor:
+def max_margin_direction(pairs: Tensor, tolerance: float = 1e-3) -> Tensor:
     """The direction u with the largest min of pairs·u / |u|: the point of the hull nearest to 0.
 
     Its dual, min ½αᵀGα − 1ᵀα over α ≥ 0 with G the Gram matrix, by an active set: solve on the

@@ -1,184 +1,244 @@
-"""The fast preset of T-Patcher: max-margin keys, values on the tail, and a certificate.
+"""The default solver: max-margin keys, values on the tail, and a certificate.
 
 Beyond the paper: the locality constraint (Eq. 12) holds on every memory query by construction
 instead of by penalty, and what the patch does to memory and past fixes is checked exactly.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from tpatcher.editors.tpatcher import keys as margin
-from tpatcher.editors.tpatcher.check import Felt, certificate
+from tpatcher.editors.tpatcher import keys, values
+from tpatcher.editors.tpatcher.check import Responses, check
 from tpatcher.editors.tpatcher.memory import Memory
-from tpatcher.editors.tpatcher.mistake import Mistake, Past, neurons
-from tpatcher.editors.tpatcher.values import Place, on_tail, values
+from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes, make_patch
+from tpatcher.editors.tpatcher.solver import Solver
 from tpatcher.errors import NotFixed
+from tpatcher.example import Example, text_of
+from tpatcher.models.positions import CachedPositions
 from tpatcher.models.traces import trace
 from tpatcher.nets.activation import thresholds
+from tpatcher.nets.rows import Rows
 from tpatcher.patches.neurons import Neurons
 
 ROUNDS = 16  # times that keys are solved again, further from what they would change
-
-
-# Crossing and duals where answers are labels and where they are tokens: a second dual gives zsRE
-# 0.09 more GR at the same TestR, and FEVER nothing.
-LABELS, TOKENS = (0.47, 1), (0.5, 2)
-# The more queries a key stays clear of, the more seldom others come near it. Where answers are
-# tokens, each doubling of the memory beyond KNOWN lets f fall by FALL; with labels it gains little.
-KNOWN, FALL, LEAST = 45_000, 0.1, 0.2
+ATTEMPTS = 4  # times that tokens still wrong in the real answer are patched too
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The knobs of the fast preset."""
+class Crossing:
+    """Where a neuron begins to fire, and how carefully its key is found."""
 
-    # f: where between memory and mistake the neuron begins to fire; None: as `chosen` has it
-    crossing: float | None = None
+    fraction: float  # f: 0 at the memory, 1 at the mistake
+    duals: int  # times that the dual is solved, each with one more pass over the memory
+
+
+# A second dual gives zsRE 0.09 more GR at the same TestR, and FEVER nothing.
+LABELS, TOKENS = Crossing(0.47, duals=1), Crossing(0.5, duals=2)
+# The more queries a key stays clear of, the more seldom others come near it: where answers are
+# tokens, f falls for each doubling of the memory beyond this size. With labels it gains little.
+REFERENCE_SIZE, DROP_PER_DOUBLING, MIN_FRACTION = 45_000, 0.1, 0.2
+
+
+@dataclass(frozen=True)
+class MaxMargin(Solver):
+    """Keys of largest margin in a few passes over the memory; no training by steps."""
+
+    name: ClassVar[str] = "fast"
+    crossing: float | None = None  # f; None: by task and size of the memory
+    duals: int | None = None  # None: by task
     # GeLU and SiLU dip below 0 before they rise, which pushes away from the target. A steeper
     # neuron with a smaller value dips as much less, over as much less of the query space.
     steepness: float = 16.0
-    # times that the dual is solved, each with one more pass over the memory; None as above
-    rounds: int | None = None
     width: int = 128  # top responders that each pass adds to the dual
     # a rephrasing activates the neuron less than the mistake did: the target wins at all of these
     # activation levels, times the steepness
     levels: tuple[float, ...] = (0.5, 2.0, 10.0)
     confidence: float = 0.9
     contenders: int = 64  # tokens per position that a value is first found against, then all
-    own_level: float = 3.0  # the mistake's pre-activation where β is 0 (ReLU), times the steepness
+    own_level: float = 3.0  # the mistake's response where β is 0 (ReLU), times the steepness
 
+    def items(self, examples: Sequence[str | Example]) -> Sequence[str | Example]:
+        """The texts alone: the memory is of the model's own answers."""
+        return [text_of(e) for e in examples]
 
-def solve(mistake: Mistake, memory: Memory, past: Past, settings: Settings) -> Neurons:
-    """Neurons for every wrong position, re-solved until memory and past fixes are untouched."""
-    began = perf_counter()
-    hurt: frozenset[int] = frozenset()
-    beta = settings.steepness * thresholds(mistake.at.place.act)[0]
-    given: tuple[Tensor, Tensor] | None = None
-    for _ in range(ROUNDS):
-        keys, bias, felt = _keys(mistake, memory, past, settings, hurt, beta)
-        given = given or _values(mistake, keys, bias, settings)
-        patch = (keys, bias, given[0])
-        flipped, report = certificate(mistake, memory, past, felt, patch)
-        if not flipped:
-            break
-        if not flipped - hurt:  # even what is left of Act at β moves them: further down then
-            beta = 1.5 * beta
-        hurt |= flipped
-    else:
+    def prepare(self, memory: Memory) -> None:
+        memory.factorise()
+
+    def solve(self, mistake: Mistake, memory: Memory, past: PastFixes) -> Neurons:
+        """Neurons with which the real greedy answer is right."""
+        patch = self._solve_once(mistake, memory, past)
+        model, example = mistake.model, mistake.example
+        # a label follows from the tail, by more than rounding; a text has to be really generated
+        provable = not model.task.generates and isinstance(mistake.positions, CachedPositions)
+        if provable and mistake.right_with(patch.rows.to(mistake.logits.device)):
+            return patch
+        for _ in range(ATTEMPTS):
+            trial = model.twin()
+            trial.push(patch)
+            if trial.correct([example])[0]:
+                return patch
+            again = Mistake.find(trial, example, mistake.layer)
+            if not len(again.wrong):
+                break
+            more = self._solve_once(again, memory, past)
+            patch = make_patch(mistake, patch.rows + more.rows, more.certificate)
         raise NotFixed(
-            f"{mistake.example.text!r} cannot be fixed alone: {len(flipped)} answers of the memory "
-            f"or of past fixes would change with it, however far the key stays from them"
+            f"{example.text!r}: patched {len(patch.keys)} times, the model still says "
+            f"{trial.answer([example.text])[0]!r} instead of {example.answer!r}"
         )
-    own = (mistake.queries[mistake.wrong].cpu() * keys).sum(-1) + bias
-    report |= {
-        "response": [round(float(r), 3) for r in own],
-        "margins": {str(level): round(float(p.min()), 4)
-                    for level, p in zip(settings.levels, given[1], strict=True)},
-        "seconds": round(perf_counter() - began, 4),
-    }  # fmt: skip
-    return neurons(mistake, *patch, "t-patcher", report)
 
+    def _solve_once(self, mistake: Mistake, memory: Memory, past: PastFixes) -> Neurons:
+        """Neurons for every wrong position, re-solved until memory and past fixes are untouched."""
+        began = perf_counter()
+        must_avoid: frozenset[int] = frozenset()
+        beta = self.steepness * thresholds(mistake.positions.ffn.act)[0]
+        found: tuple[Tensor, Tensor] | None = None  # values, and how probable the targets are
+        for _ in range(ROUNDS):
+            key_rows, bias, responses = self._keys(mistake, memory, past, must_avoid, beta)
+            found = found or self._values(mistake, key_rows, bias)
+            rows = Rows(key_rows, bias, found[0])
+            flipped, certificate = check(mistake, memory, past, responses, rows)
+            if not flipped:
+                break
+            if not flipped - must_avoid:  # Act(β) is still too large for these: lower β
+                beta = 1.5 * beta
+            must_avoid |= flipped
+        else:
+            raise NotFixed(
+                f"{mistake.example.text!r} cannot be fixed alone: {len(flipped)} answers of the "
+                "memory or of past fixes would change with it, however far the key stays from them"
+            )
+        own = (mistake.queries[mistake.wrong].cpu() * rows.keys).sum(-1) + rows.bias
+        levels = zip(self.levels, found[1], strict=True)
+        certificate = replace(
+            certificate,
+            response=tuple(round(float(r), 3) for r in own),
+            confidence={str(level): round(float(p.min()), 4) for level, p in levels},
+            seconds=round(perf_counter() - began, 4),
+        )
+        return make_patch(mistake, rows, certificate)
 
-def chosen(s: Settings, task: str, queries: int) -> tuple[float, int]:
-    """Crossing and duals for a task and a memory of so many queries, where the settings are open.
+    def crossing_for(self, generates: bool, queries: int) -> Crossing:
+        """Crossing for a task and a memory of this many queries, where the fields are open.
 
-    >>> [round(chosen(Settings(), "seq2seq", n)[0], 2) for n in (8_000, 45_000, 180_000, 10**7)]
-    [0.5, 0.5, 0.3, 0.2]
-    """
-    f, rounds = LABELS if task == "classify" else TOKENS
-    if task != "classify" and queries > KNOWN:
-        f = max(LEAST, f - FALL * math.log2(queries / KNOWN))
-    return f if s.crossing is None else s.crossing, rounds if s.rounds is None else s.rounds
+        >>> sizes = (8_000, 45_000, 180_000, 10**7)
+        >>> [round(MaxMargin().crossing_for(True, n).fraction, 2) for n in sizes]
+        [0.5, 0.5, 0.3, 0.2]
+        """
+        default = TOKENS if generates else LABELS
+        f = default.fraction
+        if generates and queries > REFERENCE_SIZE:
+            doublings = math.log2(queries / REFERENCE_SIZE)
+            f = max(MIN_FRACTION, f - DROP_PER_DOUBLING * doublings)
+        return Crossing(
+            f if self.crossing is None else self.crossing,
+            default.duals if self.duals is None else self.duals,
+        )
 
+    def _keys(
+        self,
+        mistake: Mistake,
+        memory: Memory,
+        past: PastFixes,
+        must_avoid: frozenset[int],
+        beta: float,
+    ) -> tuple[Tensor, Tensor, Responses]:
+        """Keys (n, d), bias (n,): zero between memory and mistake, all of the memory below β."""
+        tokens, example = mistake.positions.trace.tokens, mistake.example
+        negatives = keys.Negatives(
+            memory=memory,
+            target=tokens[mistake.wrong.cpu()],
+            is_mistake=memory.rows_of([example.text, *example.rephrasings]),
+            extra=torch.cat([past.queries, mistake.queries.cpu()]),
+            extra_answers=torch.cat([past.tokens, tokens]),
+            must_avoid=must_avoid,
+        )
+        crossing = self.crossing_for(mistake.model.task.generates, len(memory))
+        f, key_rows, bias, responses = crossing.fraction, [], [], []
+        found = keys.solve(_positives(mistake), negatives, crossing.duals, self.width)
+        for key in found:
+            gap = key.response - key.nearest_negative
+            if gap <= 1e-5 * max(1.0, abs(key.response)):
+                raise NotFixed(_inseparable(mistake, negatives, key))
+            if key.nearest_negative == -math.inf:  # nothing is at risk: any half-space will do
+                gap = max(1.0, abs(key.response))
+            zero = key.response - (1 - f) * gap
+            own_level = self.steepness * self.own_level
+            scale = -beta / (f * gap) if beta else own_level / (key.response - zero)
+            key_rows.append(key.direction * scale)
+            bias.append(-zero * scale)
+            responses.append((key.responses - zero) * scale)
+        at_risk = torch.stack([key.at_risk for key in found])
+        everyone = Responses(torch.stack(responses), at_risk, negatives.is_mistake)
+        return torch.stack(key_rows), torch.tensor(bias), everyone
 
-def _keys(
-    mistake: Mistake, memory: Memory, past: Past, s: Settings, hurt: frozenset[int], beta: float
-) -> tuple[Tensor, Tensor, Felt]:
-    """Keys (n, d) and bias (n,): zero between memory and mistake, all of the memory below β."""
-    tokens, example = mistake.at.seen.tokens, mistake.example
-    crowd = margin.Crowd(
-        memory=memory,
-        target=tokens[mistake.wrong.cpu()],
-        skip=memory.rows_of([example.text, *example.rephrasings]),
-        more=torch.cat([past.queries, mistake.queries.cpu()]),
-        more_answers=torch.cat([past.tokens, tokens]),
-        hurt=hurt,
-    )
-    f, rounds = chosen(s, mistake.model.task.name, len(memory))
-    keys, bias, response, could = [], [], [], []
-    for one in margin.keys(_positives(mistake), crowd, rounds, s.width):
-        gap = one.own - one.top
-        if gap <= 1e-5 * max(1.0, abs(one.own)):
-            raise NotFixed(_crowded(mistake, crowd, one))
-        if one.top == -math.inf:  # nothing could be hurt: any half-space will do
-            gap = max(1.0, abs(one.own))
-        cross = one.own - (1 - f) * gap
-        scale = -beta / (f * gap) if beta else s.steepness * s.own_level / (one.own - cross)
-        keys.append(one.key * scale)
-        bias.append(-cross * scale)
-        response.append((one.response - cross) * scale)
-        could.append(one.could)
-    felt = Felt(torch.stack(response), torch.stack(could), crowd.skip)
-    return torch.stack(keys), torch.tensor(bias), felt
+    def _values(self, mistake: Mistake, key_rows: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """Values (n, d), and the target's probability (levels, n)."""
+        here, wrong, device = mistake.positions, mistake.wrong, mistake.logits.device
+        barred, tokens = mistake.logits[wrong].isneginf(), mistake.tokens[wrong]
+        if isinstance(here, CachedPositions):
+            found, probability = self._values_on_tail(mistake, here, barred)
+            return found.cpu(), probability
+
+        # each step runs the model, so only the activation that the mistake really has is tried
+        def logits(v: Tensor) -> Tensor:
+            out = here.logits(Rows(key_rows.to(device), bias.to(device), v))
+            return out[None, wrong].masked_fill(barred, -torch.inf)
+
+        scale = mistake.queries[wrong]
+        found, probability = values.descend(logits, tokens, scale, self.confidence)
+        return found.cpu(), probability.expand(len(self.levels), -1)
+
+    def _values_on_tail(
+        self, mistake: Mistake, here: CachedPositions, barred: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Values at all levels at once, without running the model."""
+        wrong, tail = mistake.wrong, here.tail
+        states, tokens = here.states[wrong], mistake.tokens[wrong]
+        problem = values.ValueProblem(
+            tail=tail,
+            states=states,
+            scale=tail.split(states)[0] / self.steepness,
+            levels=self.steepness * torch.tensor(self.levels, device=states.device),
+            barred=barred,
+            tokens=tokens,
+        )
+        found, probability, wins = values.solve(
+            problem, mistake.logits[wrong], self.confidence, self.contenders
+        )
+        never = ~wins.any(0)
+        if never.any():
+            raise NotFixed(
+                f"the model's head does not say token {int(tokens[never][0])} of "
+                f"{mistake.example.answer!r}: whatever a value does, another token stays above it"
+            )
+        return found, probability
 
 
 def _positives(mistake: Mistake) -> list[Tensor]:
     """For each wrong position, the queries (p, d) that its neuron must fire on."""
-    wrong = mistake.wrong.cpu()
-    seen = [mistake.queries.cpu()]
+    queries = [mistake.queries.cpu()]
     texts = list(mistake.example.rephrasings)
     if texts:
         found = trace(mistake.model, texts, [mistake.target] * len(texts), mistake.layer)
-        seen += list(found.queries.cpu().view(len(texts), -1, found.queries.shape[-1]))
-    return [torch.stack([q[i] for q in seen]) for i in wrong]
+        queries += list(found.queries.cpu().view(len(texts), -1, found.queries.shape[-1]))
+    return [torch.stack([q[i] for q in queries]) for i in mistake.wrong.cpu()]
 
 
-def _values(mistake: Mistake, keys: Tensor, bias: Tensor, s: Settings) -> tuple[Tensor, Tensor]:
-    """Values (n, d), and the target's probability at each level."""
-    at, wrong = mistake.at, mistake.wrong
-    barred = mistake.logits[wrong].isneginf()
-    tokens = mistake.tokens[wrong]
-    device = mistake.logits.device
-    if at.fast:
-        given, probability = _on_tail(mistake, barred, tokens, s)
-    else:
-        # each step runs the model, so only the activation that the mistake really has is tried
-        def logits(v: Tensor) -> Tensor:
-            out = at.logits(keys.to(device), bias.to(device), v)
-            return out[None, wrong].masked_fill(barred, -torch.inf)
-
-        given, probability = values(logits, tokens, mistake.queries[wrong], s.confidence)
-        probability = probability.expand(len(s.levels), -1)
-    return given.cpu(), probability
-
-
-def _on_tail(
-    mistake: Mistake, barred: Tensor, tokens: Tensor, s: Settings
-) -> tuple[Tensor, Tensor]:
-    """Values at all levels at once, without running the model."""
-    at, wrong = mistake.at, mistake.wrong
-    states = at.states[wrong]
-    levels = s.steepness * torch.tensor(s.levels, device=states.device)
-    place = Place(at.tail, states, at.tail.split(states)[0] / s.steepness, levels, barred, tokens)
-    given, probability, wins = on_tail(place, mistake.logits[wrong], s.confidence, s.contenders)
-    never = ~wins.any(0)
-    if never.any():
-        raise NotFixed(
-            f"the model's head does not say token {int(tokens[never][0])} of "
-            f"{mistake.example.answer!r}: whatever a value does, another token stays above it"
-        )
-    return given, probability
-
-
-def _crowded(mistake: Mistake, crowd: margin.Crowd, one: margin.Key) -> str:
-    n = len(crowd.memory)
-    near = [crowd.memory.text_of(i) if i < n else "a past fix, or this answer elsewhere"
-            for i in one.nearest[:3]]  # fmt: skip
+def _inseparable(mistake: Mistake, negatives: keys.Negatives, key: keys.Key) -> str:
+    n = len(negatives.memory)
+    nearest = [
+        negatives.memory.text_of(i) if i < n else "a past fix, or this answer elsewhere"
+        for i in key.nearest[:3]
+    ]
     return (
-        f"no half-space holds {mistake.example.text!r} and none of the memory: it responds with "
-        f"{one.own:.3f}, and these respond up to {one.top:.3f}: {'; '.join(near)}"
+        f"{mistake.example.text!r} cannot be told apart from texts in the memory that have another "
+        f"answer; the nearest are: {'; '.join(nearest)} (no half-space holds the mistake, which "
+        f"responds with {key.response:.3f}, and none of them, up to {key.nearest_negative:.3f})"
     )

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from tpatcher import files
 from tpatcher.errors import BadInput, Damaged
-from tpatcher.example import Example
+from tpatcher.example import Example, text_of
 from tpatcher.models.model import Model
 from tpatcher.models.traces import traces
 
 BLOCK = 16_384  # rows that are looked at together
-MAPPED = 4 << 30  # bytes of queries beyond which they stay on disk
+MAP_ABOVE = 4 << 30  # bytes of an array beyond which it stays on disk
 
 
 class Memory:
@@ -45,7 +45,7 @@ class Memory:
             )
         self.queries, self.answers, self.states = queries, answers, states
         self.owner, self.gap, self.texts = owner, gap, list(texts)
-        self.place: dict[str, int] = {text: i for i, text in enumerate(self.texts)}
+        self._index = {text: i for i, text in enumerate(self.texts)}
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -64,7 +64,7 @@ class Memory:
         layer: int = -1,
         dtype: torch.dtype = torch.float32,
         progress: bool = False,
-        mapped: int = MAPPED,
+        map_above: int = MAP_ABOVE,
     ) -> Self:
         """The queries at the answer positions of texts or examples, and their states.
 
@@ -75,10 +75,9 @@ class Memory:
         answers, gap, owner, width = [], [], [], {"queries": 0, "states": 0}
         with ExitStack() as stack:  # to unnamed files first, so that nothing is ever held twice
             files: dict[str, Any] = {n: stack.enter_context(TemporaryFile()) for n in width}
-            for part, _, seen in track(
-                traces(model, items, layer), "collecting queries", total=-(-len(items) // 32),
-                transient=True, disable=not progress,
-            ):  # fmt: skip
+            batches, total = traces(model, items, layer), -(-len(items) // 32)
+            label, hidden = "collecting queries", not progress
+            for part, _, seen in track(batches, label, total, transient=True, disable=hidden):
                 for name, file in files.items():
                     block: Tensor = getattr(seen, name).to(dtype).cpu()
                     width[name] = block.shape[1]
@@ -86,15 +85,14 @@ class Memory:
                 answers.append(seen.best)
                 gap.append(seen.gap)
                 owner.append(torch.tensor(part)[seen.owner])
-            held = {n: _held(file, dtype, width[n], mapped) for n, file in files.items()}
-        texts = [i.text if isinstance(i, Example) else i for i in items]
+            held = {n: _held(file, dtype, width[n], map_above) for n, file in files.items()}
         return cls(
             queries=held["queries"],
             answers=torch.cat(answers),
             states=held["states"] if width["states"] else None,
             owner=torch.cat(owner),
             gap=torch.cat(gap),
-            texts=texts,
+            texts=[text_of(item) for item in items],
         )
 
     @cached_property
@@ -117,6 +115,10 @@ class Memory:
         return torch.linalg.cholesky(
             sigma + ridge * torch.eye(d, dtype=sigma.dtype, device=sigma.device)
         )
+
+    def factorise(self) -> None:
+        """Work out mean and covariance now, and not within the first edit."""
+        self.factor  # noqa: B018
 
     def whiten(self, queries: Tensor) -> Tensor:
         """L⁻¹(q − μ), float64: there the memory is round, and distance means rarity."""
@@ -141,7 +143,7 @@ class Memory:
 
     def rows_of(self, texts: Sequence[str]) -> Tensor:
         """Which queries belong to these texts."""
-        wanted = [self.place[t] for t in texts if t in self.place]
+        wanted = [self._index[t] for t in texts if t in self._index]
         if not wanted or self.owner is None:
             return torch.empty(0, dtype=torch.long)
         return torch.isin(self.owner, torch.tensor(wanted)).nonzero()[:, 0]
@@ -166,11 +168,26 @@ class Memory:
                 np.save(partial, array.cpu().numpy(), allow_pickle=False)
                 partial.replace(path / f"{name}.npy")
         about = {"texts": self.texts, "arrays": [n for n in ARRAYS if getattr(self, n) is not None]}
-        files.replace(path / "memory.json", json.dumps(about, ensure_ascii=False).encode())
+        files.write_atomic(path / "memory.json", json.dumps(about, ensure_ascii=False).encode())
 
     @classmethod
-    def load(cls, directory: str | Path, mapped: int = MAPPED) -> Self:
-        """Load what `save` wrote; arrays larger than `mapped` bytes stay on disk."""
+    def cached(
+        cls,
+        directory: str | Path,
+        model: Model,
+        items: Sequence[str | Example],
+        *,
+        layer: int = -1,
+        progress: bool = False,
+    ) -> Self:
+        """The memory in a directory, collected and saved there first if there is none."""
+        if not (Path(directory) / "memory.json").is_file():
+            cls.collect(model, items, layer=layer, progress=progress).save(directory)
+        return cls.load(directory)
+
+    @classmethod
+    def load(cls, directory: str | Path, map_above: int = MAP_ABOVE) -> Self:
+        """Load what `save` wrote; arrays larger than `map_above` bytes stay on disk."""
         path = Path(directory)
         if not (path / "memory.json").is_file():
             raise BadInput(f"{path} holds no memory: it has no memory.json")
@@ -178,8 +195,10 @@ class Memory:
             about = json.loads((path / "memory.json").read_bytes())
             arrays = {}
             for name in about["arrays"]:
-                file = path / f"{ARRAYS[ARRAYS.index(name)]}.npy"
-                large = file.stat().st_size > mapped
+                if name not in ARRAYS:
+                    raise ValueError(f"it names an array {name!r}")
+                file = path / f"{name}.npy"
+                large = file.stat().st_size > map_above
                 array = np.load(file, mmap_mode="c" if large else None, allow_pickle=False)
                 arrays[name] = torch.from_numpy(array)
             return cls(**arrays, texts=about["texts"])
@@ -191,13 +210,13 @@ ARRAYS = ["queries", "answers", "states", "owner", "gap"]
 RIDGE = 1e-3  # of the mean variance
 
 
-def _held(file: Any, dtype: torch.dtype, width: int, mapped: int) -> Tensor:
+def _held(file: Any, dtype: torch.dtype, width: int, map_above: int) -> Tensor:
     """The rows that were written to an unnamed file: in memory, or mapped where they are many."""
     kind = np.float16 if dtype == torch.float16 else np.float32
     size = file.tell()
     if width == 0:
         return torch.empty(0)
-    if size > mapped:
+    if size > map_above:
         array: Any = np.memmap(file, dtype=kind, mode="r+", shape=(size // kind().nbytes,))
     else:
         file.seek(0)

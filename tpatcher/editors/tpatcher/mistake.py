@@ -1,6 +1,5 @@
 """A mistake as T-Patcher sees it: the answer positions where another token wins."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,46 +9,49 @@ from torch import Tensor
 from tpatcher.errors import NotFixed
 from tpatcher.example import Example
 from tpatcher.models.model import Model
-from tpatcher.models.positions import Positions
+from tpatcher.models.positions import Positions, positions
 from tpatcher.nets import ffn
-from tpatcher.patches.neurons import Neurons, rows
+from tpatcher.nets.rows import Rows
+from tpatcher.patches.certificate import Certificate
+from tpatcher.patches.neurons import Neurons
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """One example, its target, and what the model does at each position of it."""
+    """One example, its target, and what the model does at each of its answer positions."""
 
     model: Model
     example: Example
     layer: int
     target: list[int]
-    at: Positions
+    positions: Positions
     logits: Tensor  # (P, labels or tokens), as greedy decoding sees them
 
     @classmethod
     @torch.no_grad()
     def find(cls, model: Model, example: Example, layer: int = -1) -> "Mistake":
-        """Look at an example; `NotFixed` if the generation config forbids its answer."""
+        """Follow an example along its target. `NotFixed` if the generation config forbids it."""
         target = model.task.target(example.text, example.answer)
-        at = Positions(model, example.text, target, layer)
-        logits = at.now()
-        mistake = cls(model, example, layer, target, at, logits)
-        chosen = logits.gather(1, mistake.tokens[:, None])[:, 0]
+        followed = positions(model, example.text, target, layer)
+        mistake = cls(model, example, layer, target, followed, followed.now())
+        chosen = mistake.logits.gather(1, mistake.tokens[:, None])[:, 0]
         if chosen.isneginf().any():
-            said = model.task.decode([target])[0]
             raise NotFixed(
-                f"the model's generation config forbids the answer {said!r}: it bars or replaces "
-                f"token {int(mistake.tokens[chosen.isneginf()][0])}"
+                f"the model's generation config forbids the answer "
+                f"{model.task.decode([target])[0]!r}: it bars or replaces token "
+                f"{int(mistake.tokens[chosen.isneginf()][0])}"
             )
         return mistake
 
     @property
     def queries(self) -> Tensor:
-        return self.at.seen.queries
+        """(P, d)"""
+        return self.positions.trace.queries
 
     @property
     def tokens(self) -> Tensor:
-        return self.at.seen.tokens.to(self.logits.device)
+        """(P,): the target's."""
+        return self.positions.trace.tokens.to(self.logits.device)
 
     @cached_property
     def wrong(self) -> Tensor:
@@ -58,12 +60,13 @@ class Mistake:
 
     @property
     def rounding(self) -> float:
+        """A gap between logits below which nothing is decided."""
         return self.model.tail.rounding if self.model.tail else 1e-3
 
     @torch.no_grad()
-    def right_with(self, keys: Tensor, bias: Tensor, values: Tensor) -> bool:
+    def right_with(self, rows: Rows) -> bool:
         """Whether the target wins everywhere with these neurons, under teacher forcing."""
-        logits = self.at.process(self.at.logits(keys, bias, values))
+        logits = self.positions.as_decoded(self.positions.logits(rows))
         return not losing(logits, self.tokens, self.rounding).any()
 
 
@@ -75,61 +78,50 @@ def losing(logits: Tensor, tokens: Tensor, rounding: float) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Past:
-    """The answer positions of the fixes that a model wears in one layer, newest per text."""
+class PastFixes:
+    """The answer positions of the fixes that a model has in one layer, newest per text."""
 
     queries: Tensor  # (m, d)
-    states: Tensor
-    tokens: Tensor
-    ids: list[str]  # (m,): whose position it is
+    states: Tensor  # (m, d or 2d)
+    tokens: Tensor  # (m,)
+    ids: list[str]  # (m,): the patch that the position belongs to
 
     @classmethod
-    def of(cls, model: Model, example: Example, layer: int) -> "Past":
-        """All live fixes but those of the very text that is being fixed."""
+    def of(cls, model: Model, example: Example, layer: int) -> "PastFixes":
+        """All fixes but those of the very text that is being fixed."""
         newest: dict[str, Neurons] = {}
         for patch in model.patches:
             if isinstance(patch, Neurons) and patch.layer == layer:
                 newest[patch.example.text.strip() if patch.example else patch.id] = patch
         newest.pop(example.text.strip(), None)
         kept = list(newest.values())
-        none = torch.empty(0, ffn.find(model.net, layer).width)
+        if not kept:
+            none = torch.empty(0, ffn.find(model.net, layer).width)
+            return cls(none, none, torch.empty(0, dtype=torch.long), [])
         return cls(
-            queries=torch.cat([p.queries for p in kept]) if kept else none,
-            states=torch.cat([p.states for p in kept]) if kept else none,
-            tokens=torch.cat([p.tokens for p in kept])
-            if kept
-            else torch.empty(0, dtype=torch.long),
+            queries=torch.cat([p.queries for p in kept]),
+            states=torch.cat([p.states for p in kept]),
+            tokens=torch.cat([p.tokens for p in kept]),
             ids=[p.id for p in kept for _ in p.tokens],
         )
 
 
-def neurons(
-    mistake: Mistake,
-    keys: Tensor,
-    bias: Tensor,
-    values: Tensor,
-    editor: str,
-    report: Mapping[str, object],
-) -> Neurons:
-    """The patch, with the older patches that fire on its queries."""
-    model, seen = mistake.model, mistake.at.seen
-    older, older_bias, _ = rows(model.patches, mistake.layer)
-    whose = [p.id for p in model.patches if isinstance(p, Neurons) and p.layer == mistake.layer
-             for _ in p.bias]  # fmt: skip
-    fires: set[str] = set()
-    if len(older):
-        fired = (seen.queries.cpu() @ older.T + older_bias > 0).any(0)
-        fires = {whose[i] for i in fired.nonzero()[:, 0].tolist()}
+def make_patch(mistake: Mistake, rows: Rows, certificate: Certificate) -> Neurons:
+    """The patch that these neurons are, with the older patches that fire on its queries."""
+    trace, layer = mistake.positions.trace, mistake.layer
+    older = [p for p in mistake.model.patches if isinstance(p, Neurons) and p.layer == layer]
+    fired = mistake.positions.rows.response(trace.queries).cpu() > 0  # (P, neurons of older)
+    parts = fired.split([len(p.bias) for p in older], dim=1) if older else ()
     return Neurons(
         example=mistake.example,
-        editor=editor,
-        report={**report, "fired by older": sorted(fires)},
-        layer=mistake.layer,
-        keys=keys,
-        bias=bias,
-        values=values,
-        queries=seen.queries,
-        states=seen.states,
-        tokens=seen.tokens,
-        depends_on=tuple(sorted(fires)),
+        editor="t-patcher",
+        certificate=certificate,
+        layer=layer,
+        keys=rows.keys,
+        bias=rows.bias,
+        values=rows.values,
+        queries=trace.queries,
+        states=trace.states,
+        tokens=trace.tokens,
+        depends_on=tuple(sorted(p.id for p, own in zip(older, parts, strict=True) if own.any())),
     )

@@ -11,10 +11,10 @@ from tpatcher.nets.tail import Tail
 
 # Where cross-entropy's best value leaves another token above the target, logits are multiplied by
 # these in turn, so that only the nearest of the others count: in the end the margin alone.
-SHARPER = (3.0, 10.0, 30.0, 100.0)
+INVERSE_TEMPERATURES = (3.0, 10.0, 30.0, 100.0)
 
 
-def values(
+def descend(
     logits: Callable[[Tensor], Tensor],
     tokens: Tensor,
     scale: Tensor,
@@ -61,7 +61,7 @@ def values(
 
 
 @dataclass(frozen=True)
-class Place:
+class ValueProblem:
     """n positions of an answer, what a value does there, and what is to win."""
 
     tail: Tail
@@ -80,64 +80,70 @@ class Place:
         return self.sharp * out.masked_fill(self.barred, -torch.inf)
 
     @torch.no_grad()
-    def judge(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def evaluate(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Whether tokens win (levels, n), how probable they are, and the first level's logits."""
         out = self.logits(v).log_softmax(-1)
         chosen = out.gather(-1, self.tokens.expand(len(out), -1)[..., None])[..., 0]
         return out.argmax(-1) == self.tokens, chosen.exp(), out[0]
 
-    def at(self, which: Tensor, sharp: float = 1.0) -> "Place":
+    def subset(self, which: Tensor, sharp: float = 1.0) -> "ValueProblem":
         """Some of the positions."""
         return replace(
-            self, states=self.states[which], scale=self.scale[which] / math.sqrt(sharp),
-            barred=self.barred[which], tokens=self.tokens[which], sharp=sharp,
-        )  # fmt: skip
+            self,
+            states=self.states[which],
+            scale=self.scale[which] / math.sqrt(sharp),
+            barred=self.barred[which],
+            tokens=self.tokens[which],
+            sharp=sharp,
+        )
 
-    def among(self, contend: Tensor) -> "Place | None":
+    def restricted_to(self, contend: Tensor) -> "ValueProblem | None":
         """With these tokens only, sorted; None where that would save nothing."""
         few = self.tail.restricted_to(contend) if 2 * len(contend) < self.barred.shape[1] else None
         if few is None:
             return None
-        place = torch.searchsorted(contend, self.tokens)
-        return replace(self, tail=few, barred=self.barred[:, contend], tokens=place)
+        tokens = torch.searchsorted(contend, self.tokens)
+        return replace(self, tail=few, barred=self.barred[:, contend], tokens=tokens)
 
 
-def on_tail(
-    every: Place, logits: Tensor, confidence: float, contenders: int
+def solve(
+    problem: ValueProblem, logits: Tensor, confidence: float, contenders: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Values (n, d), the probability (levels, n) of the targets, and whether they win there.
 
     They are found against the few tokens that contend by these logits, and then judged against
     all; only positions that are still lost are then looked at with all.
     """
-    contend, given = every.tokens, torch.zeros_like(every.scale)
-    lost = torch.ones_like(every.tokens, dtype=torch.bool)
+    contend, found = problem.tokens, torch.zeros_like(problem.scale)
+    lost = torch.ones_like(problem.tokens, dtype=torch.bool)
     for width in (contenders, 8 * contenders):
         contend = _joined(contend, logits, width)
-        some = every.among(contend)
+        some = problem.restricted_to(contend)
         if some is None:
             break
         rest = logits.index_fill(1, contend, -torch.inf).logsumexp(-1)
-        given, reached = values(
-            some.logits, some.tokens, some.scale, confidence, start=given, rest=rest
+        found, reached = descend(
+            some.logits, some.tokens, some.scale, confidence, start=found, rest=rest
         )
-        wins, probability, logits = every.judge(given)  # who came up contends too
+        wins, probability, logits = problem.evaluate(found)  # tokens that rose become contenders
         lost = ~(wins & (probability >= 0.9 * reached)).all(0)
         if not lost.any():
-            return given, probability, wins
-    some = every.at(lost)
-    given[lost], _ = values(some.logits, some.tokens, some.scale, confidence, start=given[lost])
-    wins, probability, logits = every.judge(given)
-    for sharp in SHARPER:
+            return found, probability, wins
+    some = problem.subset(lost)
+    found[lost], _ = descend(some.logits, some.tokens, some.scale, confidence, start=found[lost])
+    wins, probability, logits = problem.evaluate(found)
+    for sharp in INVERSE_TEMPERATURES:
         lost = ~wins.all(0)
         if not lost.any():
             break
         contend = _joined(contend, logits[lost], 8 * contenders)
-        some = every.at(lost, sharp)
-        some = some.among(contend) or some
-        given[lost], _ = values(some.logits, some.tokens, some.scale, confidence, start=given[lost])
-        wins, probability, logits = every.judge(given)
-    return given, probability, wins
+        some = problem.subset(lost, sharp)
+        some = some.restricted_to(contend) or some
+        found[lost], _ = descend(
+            some.logits, some.tokens, some.scale, confidence, start=found[lost]
+        )
+        wins, probability, logits = problem.evaluate(found)
+    return found, probability, wins
 
 
 def _joined(known: Tensor, logits: Tensor, width: int) -> Tensor:

@@ -1,1 +1,1 @@
-"""Editors that are trained before the first edit: KE, MEND, SERA and SERAC."""
+"""Is the method trained before its first edit? KE, MEND, SERA and SERAC."""

@@ -1,9 +1,10 @@
 """KE, KnowledgeEditor (De Cao et al., Editing Factual Knowledge in Language Models, EMNLP 2021).
 
-An LSTM reads the edit, "said >> wanted || text". From its state, small networks make for every
-weight matrix W with gradient G a gated gradient, σ(η)·(G ⊙ a + b), where a and b have rank one;
-that is added to W. Training minimises the edit's loss under the constraint that KL to the initial
-model stays below a margin, which shrinks once nine of ten edits succeed.
+An LSTM reads the edit, "model's answer >> wanted answer || text". From its state, small networks
+make for every weight matrix W with gradient G a gated gradient, σ(η)·(G ⊙ a + b), where a and b
+have rank one; that is added to W. Training minimises the edit's loss under the constraint that KL
+to the initial model stays below a margin, which shrinks once nine of ten edits succeed (their
+Section 4).
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, rnn
 
 from tpatcher.editors.trained.hypernetwork import Factors, HyperEditor, sizes
-from tpatcher.editors.trained.training_edits import Lesson
+from tpatcher.editors.trained.training_edits import TrainingEdit
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.patches.weights import Weights, matrices
@@ -23,14 +24,29 @@ from tpatcher.patches.weights import Weights, matrices
 
 @dataclass
 class KE(HyperEditor):
-    """The gated gradient. Defaults are that paper's; `small` is for the built-in models."""
+    """The gradient, gated by what the edit says."""
 
     name: ClassVar[str] = "ke"
+    SMALL: ClassVar[dict[str, Any]] = {
+        "steps": 1000,
+        "learning_rate": 1e-3,
+        "edits": 8,
+        "local": 2,
+        "pool": 4000,
+        "condition": 256,
+        "gradient_scale": 100.0,
+        "margin": 0.5,
+        "margin_every": 50,
+        "margin_least": 0.05,
+        "constraint_rate": 0.003,
+        "loops": 5,
+    }
+
     steps: int = 200_000
     local: int = 3
     learning_rate: float = 3e-4
-    constraint_rate: float = 0.1  # of α, the multiplier of the constraint
-    margin: float = 0.1  # of KL at first
+    constraint_rate: float = 0.1  # learning rate of α, the multiplier of the constraint
+    margin: float = 0.1  # of KL, at first
     margin_least: float = 1e-3
     margin_decay: float = 0.8
     margin_every: int = 1000  # steps after which the margin may shrink
@@ -38,17 +54,7 @@ class KE(HyperEditor):
     gradient_scale: float = 1.0  # what a short training would otherwise have to learn as a gate
     hidden: int = 128
     condition: int = 1024
-    loops: int = 1  # that paper's "+ loop": the edit is made again until it succeeds, so often
-
-    @classmethod
-    def small(cls, **fields: Any) -> "KE":
-        """Settings that train within minutes on models of a few million weights."""
-        quick: dict[str, Any] = {
-            "steps": 1000, "learning_rate": 1e-3, "edits": 8, "local": 2, "pool": 4000,
-            "condition": 256, "gradient_scale": 100.0, "margin": 0.5, "margin_every": 50,
-            "margin_least": 0.05, "constraint_rate": 0.003, "loops": 5,
-        }  # fmt: skip
-        return cls(**{**quick, **fields})
+    loops: int = 1  # their "+ loop": the edit is repeated until it succeeds, at most so often
 
     def names(self, model: Model) -> list[str]:
         return list(matrices(model.net))
@@ -66,23 +72,28 @@ class KE(HyperEditor):
         return torch.optim.RMSprop(groups, lr=self.learning_rate, centered=True)
 
     def change(
-        self, model: Model, learner: nn.Module, found: Factors, lessons: Sequence[Lesson]
+        self, model: Model, learner: nn.Module, factors: Factors, edits: Sequence[TrainingEdit]
     ) -> Factors:
-        told = [f"{x.said} >> {x.answer} || {x.text}" for x in lessons]
         batch = model.task.tokenize(
-            told, return_tensors="pt", padding=True, padding_side="right", truncation=True,
+            [f"{e.model_answer} >> {e.answer} || {e.text}" for e in edits],
+            return_tensors="pt",
+            padding=True,
+            padding_side="right",
+            truncation=True,
             max_length=model.task.context,
-        )  # fmt: skip
-        device = model.net.device
-        found = {n: (u, delta * self.gradient_scale) for n, (u, delta) in found.items()}
-        return learner(batch["input_ids"].to(device), batch["attention_mask"].sum(-1), found)  # type: ignore[no-any-return]
+        )
+        ids, lengths = batch["input_ids"].to(model.net.device), batch["attention_mask"].sum(-1)
+        scaled = {n: (u, delta * self.gradient_scale) for n, (u, delta) in factors.items()}
+        return learner(ids, lengths, scaled)  # type: ignore[no-any-return]
 
-    def objective(self, learner: nn.Module, edit: Tensor, apart: Tensor, right: Tensor) -> Tensor:
+    def objective(
+        self, learner: nn.Module, edit_loss: Tensor, local_kl: Tensor, right: Tensor
+    ) -> Tensor:
         """l_e + α·(KL − margin): minimised over the learner, maximised over α."""
         assert isinstance(learner, Learner)
         learner.flipped = 0.95 * learner.flipped + 0.05 * right.mean().to(learner.flipped)
-        over = apart - learner.margin
-        return edit + learner.alpha.detach() * over - learner.alpha * over.detach()
+        excess = local_kl - learner.margin
+        return edit_loss + learner.alpha.detach() * excess - learner.alpha * excess.detach()
 
     def solve(self, model: Model, example: Example) -> Weights:
         patch = super().solve(model, example)
@@ -95,6 +106,7 @@ class KE(HyperEditor):
         return patch
 
     def after_step(self, learner: nn.Module, step: int) -> None:
+        """Keep α ≥ 0, and let the margin shrink once nine of ten edits succeed."""
         assert isinstance(learner, Learner)
         learner.alpha.data = learner.alpha.data.clamp(min=0)
         if (step + 1) % self.margin_every == 0 and float(learner.flipped) > 0.9:
@@ -102,7 +114,7 @@ class KE(HyperEditor):
 
 
 class Learner(nn.Module):
-    """The conditioner, the gates of every matrix, and the state of the constraint."""
+    """The LSTM that reads the edit, the gates of every matrix, and the state of the constraint."""
 
     def __init__(
         self,
@@ -127,29 +139,28 @@ class Learner(nn.Module):
         self.register_buffer("margin", torch.tensor(margin))
         self.register_buffer("flipped", torch.zeros(()))  # running share of edits that succeed
 
-    def forward(self, ids: Tensor, lengths: Tensor, found: Factors) -> Factors:
+    def forward(self, ids: Tensor, lengths: Tensor, factors: Factors) -> Factors:
+        """The gated factors, from the tokens (B, T) of the edits and the gradients' factors."""
         packed = rnn.pack_padded_sequence(
             self.words(ids), lengths.cpu(), batch_first=True, enforce_sorted=False
         )
         _, (last, _) = self.lstm(packed)  # (2, B, hidden): one for each direction
         state = self.summary(last.transpose(0, 1).flatten(1)).tanh()
-        return {n: self.gates[self.names[n]](state, *pair) for n, pair in found.items()}
+        return {n: self.gates[self.names[n]](state, *pair) for n, pair in factors.items()}
 
 
 class Gates(nn.Module):
-    """Makes the gates of one matrix from the state of the conditioner."""
+    """Makes the gates of one matrix from the state of the LSTM."""
 
     def __init__(self, ins: int, outs: int, condition: int, hidden: int, max_scale: float) -> None:
         super().__init__()
         self.sizes, self.max_scale = [ins, outs, ins, outs, 1], max_scale
         normed = parametrizations.weight_norm
-        self.layers = nn.Sequential(
-            normed(nn.Linear(condition, hidden)), nn.Tanh(),
-            normed(nn.Linear(hidden, sum(self.sizes))),
-        )  # fmt: skip
+        first, second = nn.Linear(condition, hidden), nn.Linear(hidden, sum(self.sizes))
+        self.layers = nn.Sequential(normed(first), nn.Tanh(), normed(second))
 
     def forward(self, state: Tensor, u: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
-        """Factors of the gated gradient, from those of the gradient (B, T, ·)."""
+        """The factors of the gated gradient, from those of the gradient (B, T, ·)."""
         u, delta = gated(u, delta, *self.layers(state)[:, None].split(self.sizes, dim=-1))
         return u, self.max_scale * delta
 
@@ -157,9 +168,9 @@ class Gates(nn.Module):
 def gated(
     u: Tensor, delta: Tensor, in_a: Tensor, out_a: Tensor, in_b: Tensor, out_b: Tensor, eta: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Factors of σ(η)·(G ⊙ a + b), where G = Σ δ·uᵀ, a = softmax(out_a)·in_aᵀ and b likewise.
+    """The factors of σ(η)·(G ⊙ a + b), where G = Σ δ·uᵀ, a = softmax(out_a)·in_aᵀ and b likewise.
 
-    G ⊙ (r·cᵀ) = Σ (r ⊙ δ)·(c ⊙ u)ᵀ, and b itself is one more pair.
+    G ⊙ (r·cᵀ) = Σ (r ⊙ δ)·(c ⊙ u)ᵀ, and b is one more pair of factors.
     """
     more_u = torch.cat([u * in_a, in_b], dim=1)
     more_delta = torch.cat([delta * out_a.softmax(-1), out_b.softmax(-1)], dim=1)

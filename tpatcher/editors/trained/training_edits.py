@@ -1,7 +1,7 @@
 """What the trained editors learn from: edits of the initial model, made up from ordinary examples.
 
 An editor is to be trained on mistakes, but a model that is worth editing makes few. So, as De Cao
-et al. do, where the model is right it is to be taught something else: another label, or the
+et al. (2021) do, where the model is right it is to be taught something else: another label, or the
 answer to a similar question.
 """
 
@@ -16,22 +16,23 @@ from tpatcher.example import Example, normal
 from tpatcher.models.model import Model
 
 DROPPED = 0.15  # share of words left out where an example has no rephrasings
+TRIES = 100
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """One edit to be learned from, and texts whose answers should stay."""
+class TrainingEdit:
+    """One edit to learn from, and texts whose answers should stay."""
 
     text: str
-    answer: str  # what the model is to say
-    said: str  # what it says
+    answer: str  # what the edited model is to answer
+    model_answer: str  # what the initial model answers
     rephrasing: str
-    local: list[str]
-    local_said: list[list[int]]  # what the model says to them, as labels or tokens
+    local_texts: list[str]  # the answers to these should stay
+    local_targets: list[list[int]]  # those answers of the initial model, as labels or tokens
 
 
-class Lessons:
-    """Lessons for a model, drawn at random; the same draw gives the same lesson."""
+class TrainingEdits:
+    """Training edits for a model, drawn at random; equal random states give equal edits."""
 
     def __init__(
         self, model: Model, examples: Sequence[str | Example], pool: int, seed: int
@@ -43,59 +44,61 @@ class Lessons:
         if len(self.examples) < 4:
             raise BadInput(f"training needs at least 4 examples; found {len(self.examples)}")
         self.model = model
-        self.targets: list[list[int]] = []
+        self.targets: list[list[int]] = []  # the initial model's answers, as labels or tokens
         with torch.inference_mode():
             for start in range(0, len(self.examples), 32):
                 texts = [e.text for e in self.examples[start : start + 32]]
                 self.targets += model.task.predict(model.net, texts)
-        self.said = model.task.decode(self.targets)
-        self.words = [frozenset(e.text.lower().split()) for e in self.examples]
+        self.model_answers = model.task.decode(self.targets)
+        self._words = [frozenset(e.text.lower().split()) for e in self.examples]
 
-    def draw(self, rng: random.Random, local: int) -> Lesson:
-        """One lesson, with some texts to leave alone."""
-        for _ in range(100):
+    def draw(self, rng: random.Random, n_local: int) -> TrainingEdit:
+        """One training edit with at most `n_local` texts whose answers should stay."""
+        for _ in range(TRIES):
             i = rng.randrange(len(self.examples))
             example = self.examples[i]
-            answer = self.wanted(i, rng)
-            others = [k for k in rng.choices(range(len(self.examples)), k=local + 2) if k != i]
-            others = others[:local] or [i]
+            answer = self._new_answer(i, rng)
+            others = [k for k in rng.choices(range(len(self.examples)), k=n_local + 2) if k != i]
+            others = others[:n_local] or [i]
             try:
                 self.model.task.target(example.text, answer)
-            except NotFixed:  # an answer that cannot be aimed at, an empty one for instance
+            except NotFixed:  # an answer that the model cannot give, for instance an empty one
                 continue
-            return Lesson(
+            return TrainingEdit(
                 text=example.text,
                 answer=answer,
-                said=self.said[i],
-                rephrasing=rephrase(example, rng),
-                local=[self.examples[k].text for k in others],
-                local_said=[self.targets[k] for k in others],
+                model_answer=self.model_answers[i],
+                rephrasing=_rephrase(example, rng),
+                local_texts=[self.examples[k].text for k in others],
+                local_targets=[self.targets[k] for k in others],
             )
-        raise BadInput("no 100th example has an answer that the model could be taught")
+        raise BadInput(
+            f"{TRIES} random examples in a row had no answer that the tokenizer can express; give "
+            "examples with answers"
+        )
 
-    def wanted(self, i: int, rng: random.Random) -> str:
+    def _new_answer(self, i: int, rng: random.Random) -> str:
         """The right answer where the model is wrong; another one where it is right."""
-        example, said = self.examples[i], self.said[i]
-        if example.answer and not self.model.accepts(example, said):
+        example, before = self.examples[i], self.model_answers[i]
+        if example.answer and not self.model.accepts(example, before):
             return example.answer
         labels: list[str] | None = getattr(self.model.task, "labels", None)
         if labels:
-            return rng.choice([label for label in labels if normal(label) != normal(said)])
+            return rng.choice([label for label in labels if normal(label) != normal(before)])
         others = rng.sample(range(len(self.examples)), min(64, len(self.examples)))
-        near = sorted(others, key=lambda k: -len(self.words[k] & self.words[i]))
-        for k in near:
-            other = self.examples[k].answer or self.said[k]
-            if normal(other) != normal(said):
+        for k in sorted(others, key=lambda k: -len(self._words[k] & self._words[i])):
+            other = self.examples[k].answer or self.model_answers[k]
+            if normal(other) != normal(before):
                 return other
-        return said
+        return before
 
     def pairs(self, rng: random.Random, n: int) -> list[tuple[str, str]]:
         """n different texts, each with a rephrasing."""
         drawn = rng.sample(self.examples, min(n, len(self.examples)))
-        return [(e.text, rephrase(e, rng)) for e in drawn]
+        return [(e.text, _rephrase(e, rng)) for e in drawn]
 
 
-def rephrase(example: Example, rng: random.Random) -> str:
+def _rephrase(example: Example, rng: random.Random) -> str:
     """One of the rephrasings; if there are none, the text with some words left out."""
     if example.rephrasings:
         return rng.choice(example.rephrasings)

@@ -1,0 +1,25 @@
+"""`tpatcher demo`, with a few mistakes."""
+
+import json
+from pathlib import Path
+
+from tests.helpers import tpatcher
+
+
+def test_the_demo_fixes_both_tasks_and_reports(tmp_path: Path) -> None:
+    report, numbers = tmp_path / "report.html", tmp_path / "numbers.json"
+    out = tpatcher("demo", "--edits", 2, "--report", report, "--json", numbers)
+    assert out.exit_code == 0, (out.output, out.exception)
+    assert "✓ T-Patcher fixes every mistake" in out.output
+    found = json.loads(numbers.read_bytes())
+    assert list(found) == ["builtin-fc", "builtin-qa"]
+    for rows in found.values():
+        assert list(rows) == ["t-patcher", "ft-all"]
+        assert rows["t-patcher"]["SR"] == 1.0
+        assert rows["t-patcher"]["edits"] == 2
+        names = ["SR", "GR", "ER", "TrainR", "TestR", "edits", "seconds_per_edit"]
+        assert list(rows["ft-all"]) == names
+    html = report.read_text()
+    assert html.count("<svg role=") == 4  # curves and a heat map of each task
+    assert html.count("What T-Patcher fixed") == 2
+    assert "tpatcher demo --edits 2" in html

@@ -1,0 +1,86 @@
+"""Baked checkpoints run without tpatcher and say the same."""
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as tf
+
+from tests import zoo
+from tests.service import served
+from tpatcher.checkpoints.bake import bake
+from tpatcher.errors import AlreadyRight, BadInput, NotExported, NotFixed, UnsupportedArchitecture
+from tpatcher.example import Example
+from tpatcher.models.model import Model
+
+AUTO = {
+    "classify": tf.AutoModelForSequenceClassification,
+    "seq2seq": tf.AutoModelForSeq2SeqLM,
+    "causal": tf.AutoModelForCausalLM,
+}
+CAN = [
+    "bert",
+    "distilbert",
+    "roberta",
+    "electra",
+    "bart",
+    "mbart",
+    "gpt2",
+    "gpt-neox",
+    "opt",
+    "llama",
+]
+CANNOT = ["t5", "t5-gated", "qwen2", "mistral", "gemma2", "phi3", "bloom", "modernbert"]
+
+
+def patched(name: str) -> Model:
+    base, editor = served.fitted(name)
+    model = base.twin()
+    right = ("no", "maybe") if base.task.name == "classify" else ("william shakespeare", "rome")
+    for text, answer in zip(("who wrote hamlet ?", "where is the cat ?"), right, strict=True):
+        with suppress(AlreadyRight, NotFixed):  # random weights: one of the two will do
+            model.push(editor.edit(model, Example(text, answer)))
+    assert model.patches
+    return model
+
+
+@pytest.mark.parametrize("name", CAN)
+def test_a_stock_class_loads_it_and_answers_the_same(name: str, tmp_path: Path) -> None:
+    model = patched(name)
+    texts = list(served.texts()[:20])
+    assert bake(model, tmp_path / "out", texts) < 1e-4
+    plain = AUTO[model.task.name].from_pretrained(tmp_path / "out")
+    assert type(plain) is type(model.net)
+    again = Model(plain, zoo.tokenizer(model.task.name), model.task.name)
+    asked = [p.example.text for p in model.patches if p.example] + texts
+    assert again.answer(asked) == model.answer(asked) and not again.patches
+    with pytest.raises(BadInput, match="not empty"):
+        bake(model, tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", CANNOT)
+def test_where_it_cannot_be_the_pack_is_named(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedArchitecture, match="as a pack instead"):
+        bake(patched(name), tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_patches_of_an_inner_layer_are_baked_too(tmp_path: Path) -> None:
+    model = patched("bert")
+    inner = model.patches[0]
+    model.pop()
+    moved: dict[str, Any] = {"layer": -2, "values": 0.1 * torch.ones_like(inner.values), "id": ""}  # type: ignore[attr-defined]
+    model.set_patches([replace(inner, **moved), *model.patches[1:]])
+    assert bake(model, tmp_path / "out", list(served.texts()[:10])) < 1e-4
+
+
+def test_a_difference_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpatcher.checkpoints.bake.CLOSE", -1.0)
+    with pytest.raises(NotExported, match="logits differ"):
+        bake(patched("bert"), tmp_path / "out")
+    assert not list(tmp_path.iterdir())

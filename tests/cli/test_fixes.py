@@ -1,0 +1,82 @@
+"""The commands that fix, as a user types them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import TEXTS, fresh, saved, tpatcher
+from tests.service import served
+from tpatcher import cli
+from tpatcher.errors import TPatcherError
+
+
+def test_fix_answer_log_undo(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    model = saved(tmp_path / "model", "bart")
+    traffic = tmp_path / "traffic.txt"
+    traffic.write_text("\n".join(TEXTS))
+    fixes = tmp_path / "fixes"
+    asked = "the capital of peru"
+    before = fresh("bart").answer([asked])[0]
+    fix = ["fix", model, "--patches", fixes, "--text", asked, "--answer", "lima"]
+    out = tpatcher(*fix)
+    assert isinstance(out.exception, TPatcherError)
+    assert "--traffic" in str(out.exception)
+    out = tpatcher(*fix, "--traffic", traffic)
+    assert out.exit_code == 0, out.output
+    assert "fixed" in out.output
+    assert tpatcher("answer", model, asked, "--patches", fixes).output.strip() == "lima"
+    assert "right already" in tpatcher(*fix).output
+    mistakes = tmp_path / "mistakes.jsonl"
+    rows = [
+        {"text": "who wrote hamlet ?", "answer": "shakespeare"},
+        {"text": asked, "answer": "rome"},
+    ]
+    mistakes.write_text("\n".join(map(json.dumps, rows)))
+    out = tpatcher("fix", model, "--patches", fixes, "--file", mistakes)
+    assert out.exit_code == 1
+    assert "Conflict" in out.output
+    assert out.output.count("fixed") >= 1
+    lines = tpatcher("log", "--patches", fixes, "--json").output.splitlines()
+    ids = [json.loads(line)["id"] for line in lines]
+    assert len(ids) == 2
+    assert ids[0] in tpatcher("log", "--patches", fixes).output
+    out = tpatcher("undo", model, *ids, "--patches", fixes)
+    assert "0 fixes are left" in out.output
+    assert tpatcher("answer", model, asked, "--patches", fixes).output.strip() == before
+
+
+def test_what_to_fix_must_be_said(tmp_path: Path) -> None:
+    out = tpatcher("fix", "builtin-fc", "--patches", tmp_path)
+    assert "--text and --answer" in str(out.exception)
+
+
+def test_errors_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["tpatcher", "answer", "no/such-model", "hello"])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2
+    assert "cannot load 'no/such-model'" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_bake_writes_a_checkpoint_that_answers_like_the_fixed_model(tmp_path: Path) -> None:
+    served.save(tmp_path)
+    model, fixes, out = tmp_path / "model", tmp_path / "fixes", tmp_path / "out"
+    right = served.wrong(served.fitted()[0].answer([served.ASKED])[0])
+    fix = ["fix", model, "--patches", fixes, "--traffic", tmp_path / "texts.txt"]
+    assert tpatcher(*fix, "--text", served.ASKED, "--answer", right).exit_code == 0
+    done = tpatcher("bake", model, out, "--patches", fixes)
+    assert done.exit_code == 0 and "logits differ by at most" in done.output, done.output
+    assert tpatcher("answer", out, served.ASKED).output.strip() == right
+    done = tpatcher("bake", model, out, "--patches", fixes)
+    assert "not empty" in str(done.exception)
+
+
+def test_help_lists_what_users_need_before_what_researchers_need() -> None:
+    said = tpatcher("--help").output
+    names = ["fix", "answer", "undo", "log", "bake", "serve", "demo", "sme", "reproduce"]
+    places = [said.index(f"│ {name} ") for name in names]
+    assert places == sorted(places)

@@ -1,0 +1,92 @@
+"""Max-margin keys and values, against what brute force finds."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tpatcher as tp
+from tpatcher.editors.tpatcher import keys
+
+GAP = 0.1  # by which a direction is known to keep the pairs from 0
+
+
+def margin_of(direction: np.ndarray, pairs: np.ndarray) -> float:
+    return float((pairs @ direction).min() / (np.linalg.norm(direction) + 1e-12))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 60), st.integers(2, 12), st.integers(0, 10_000))
+def test_no_other_direction_has_a_larger_margin(n: int, d: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    pairs = draw.normal(size=(n, d))
+    apart = draw.normal(size=d)
+    apart /= np.linalg.norm(apart)
+    along = pairs @ apart
+    pairs += np.outer(np.abs(along) + GAP - along, apart)  # now all are GAP or more along `apart`
+    found = keys.max_margin_direction(torch.from_numpy(pairs)).numpy()
+    best = margin_of(found, pairs)
+    assert best >= 0.998 * margin_of(apart, pairs) >= 0.998 * GAP
+    for _ in range(50):
+        other = found / np.linalg.norm(found) + 0.3 * draw.normal(size=d) / d**0.5
+        assert margin_of(other, pairs) <= 1.002 * best
+
+
+def negatives(memory: tp.Memory, target: int, extra: torch.Tensor) -> keys.Negatives:
+    return keys.Negatives(
+        memory=memory,
+        target=torch.tensor([target]),
+        is_mistake=torch.empty(0, dtype=torch.long),
+        extra=extra,
+        extra_answers=torch.full((len(extra),), -1),
+    )
+
+
+def test_a_key_keeps_away_from_everything_that_could_be_hurt() -> None:
+    torch.manual_seed(1)
+    queries, mistake = torch.randn(2000, 24), torch.randn(1, 24) * 1.3
+    memory = tp.Memory.from_queries(queries, torch.zeros(2000, dtype=torch.long))
+    past = torch.randn(5, 24)
+    (key,) = keys.solve([mistake], negatives(memory, 1, past))
+    others = torch.cat([queries, past]) @ key.direction
+    assert key.response > others.max()
+    assert abs(key.nearest_negative - float(others.max())) < 1e-4
+    plain = memory.key(memory.whiten(mistake))[0].float()
+    plain = plain / plain.norm()
+    spread = memory.whiten(queries)
+
+    def gap(k: torch.Tensor) -> float:  # in whitened units, which is what is maximised
+        response = spread @ (memory.factor.T @ k.double())
+        own = memory.whiten(mistake) @ (memory.factor.T @ k.double())
+        return float((own - response.max()) / (memory.factor.T @ k.double()).norm())
+
+    assert gap(key.direction) > gap(plain)
+
+
+def test_a_mistake_that_has_a_double_gets_no_gap() -> None:
+    torch.manual_seed(3)
+    queries, mistake = torch.randn(200, 8), torch.randn(1, 8) * 3
+    for double in (torch.cat([mistake, torch.randn(2, 8)]), mistake):
+        memory = tp.Memory.from_queries(queries, torch.zeros(200, dtype=torch.long))
+        (key,) = keys.solve([mistake], negatives(memory, 1, double))
+        assert key.direction.isfinite().all()
+        assert (
+            abs(key.response - key.nearest_negative) < 1e-5 * (1 + abs(key.response))
+            or key.response < key.nearest_negative
+        )
+        assert 200 in key.nearest
+
+
+def test_what_already_gives_the_target_may_fire() -> None:
+    torch.manual_seed(2)
+    queries = torch.randn(500, 8)
+    mistake = queries[:1] + 0.01  # hidden in the crowd: inseparable, were it not for the answers
+    answers = torch.ones(500, dtype=torch.long)
+    answers[250:] = 0
+    memory = tp.Memory.from_queries(queries, answers)
+    (key,) = keys.solve([mistake], negatives(memory, 1, torch.empty(0, 8)))
+    # a product of another shape may be summed in another order
+    assert key.nearest_negative == pytest.approx(
+        float((queries[250:] @ key.direction).max()), rel=1e-5
+    )

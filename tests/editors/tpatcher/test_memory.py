@@ -1,0 +1,93 @@
+"""The memory: what it holds, how it whitens, and that it survives the disk."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import tpatcher as tp
+from tests.helpers import TEXTS, fresh
+from tpatcher.editors.tpatcher import memory as memories
+from tpatcher.errors import BadInput, Damaged
+from tpatcher.models.traces import traces
+
+
+def test_texts_are_followed_along_the_models_own_answers() -> None:
+    for name in ("bert", "bart"):
+        model = fresh(name)
+        memory = tp.Memory.collect(model, TEXTS)
+        said = (
+            sum(len(s) for s in model.task.predict(model.net, TEXTS))
+            if name == "bart"
+            else len(TEXTS)
+        )
+        assert len(memory) == said
+        assert memory.states is not None
+        assert memory.answers is not None
+        whole = torch.cat([seen.queries for _, _, seen in traces(model, TEXTS)])
+        assert torch.equal(memory.queries, whole)
+        for row in range(0, len(memory), 7):
+            assert memory.text_of(row) in TEXTS
+            assert row in memory.rows_of([memory.text_of(row)])
+
+
+def test_examples_are_followed_along_their_right_answers() -> None:
+    model = fresh("bart")
+    memory = tp.Memory.collect(model, [tp.Example("who wrote hamlet ?", "william shakespeare")] * 3)
+    assert len(memory) == 3 * 4  # <s> william shakespeare </s>
+
+
+def test_whitening_makes_the_memory_round() -> None:
+    torch.manual_seed(0)
+    queries = torch.randn(5000, 6) @ torch.diag(torch.arange(1.0, 7)) + 3
+    memory = tp.Memory.from_queries(queries)
+    white = memory.whiten(queries)
+    torch.testing.assert_close(white.mean(0), torch.zeros(6).double(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(white.T @ white / 5000, torch.eye(6).double(), atol=0.02, rtol=0)
+    direction = torch.randn(1, 6).double()
+    key = memory.key(direction)
+    response = queries.double() @ key.T
+    torch.testing.assert_close(response - response.mean(), white @ direction.T - 0.0)
+
+
+def test_a_singular_covariance_is_no_obstacle() -> None:
+    queries = torch.randn(20, 1) * torch.ones(1, 8)
+    assert tp.Memory.from_queries(queries).factor.isfinite().all()
+
+
+def test_blocks_give_what_one_product_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memories, "BLOCK", 7)
+    queries, keys = torch.randn(50, 4), torch.randn(3, 4)
+    memory = tp.Memory.from_queries(queries.half())
+    torch.testing.assert_close(memory.respond(keys), keys @ queries.half().float().T)
+
+
+@pytest.mark.parametrize("map_above", [0, 1 << 30])
+def test_save_and_load(tmp_path: Path, map_above: int) -> None:
+    model = fresh("bart")
+    memory = tp.Memory.collect(model, TEXTS[:10], map_above=map_above)
+    memory.save(tmp_path)
+    back = tp.Memory.load(tmp_path, map_above=map_above)
+    for name in memories.ARRAYS:
+        assert torch.equal(getattr(back, name), getattr(memory, name))
+    assert back.texts == memory.texts
+    assert back.split == len(back) - len(back) // 10
+
+
+def test_float16_on_request() -> None:
+    memory = tp.Memory.collect(fresh("bert"), TEXTS, dtype=torch.float16)
+    assert memory.queries.dtype == torch.float16
+
+
+def test_what_is_no_memory(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="needs texts"):
+        tp.Memory.collect(fresh("bert"), [])
+    with pytest.raises(BadInput, match="at least 2"):
+        tp.Memory.from_queries(torch.zeros(1, 4))
+    with pytest.raises(BadInput, match=r"no memory.json"):
+        tp.Memory.load(tmp_path)
+    memory = tp.Memory.from_queries(torch.randn(9, 4))
+    memory.save(tmp_path)
+    (tmp_path / "queries.npy").write_bytes(b"\x93NUMPY")
+    with pytest.raises(Damaged):
+        tp.Memory.load(tmp_path)

@@ -1,0 +1,71 @@
+"""Cached answer cache tell the same as really running the model."""
+
+import pytest
+import torch
+
+import tpatcher as tp
+from tests.helpers import TEXTS, edited, fresh, wearing
+from tpatcher.models.retention import AnswerCache
+from tpatcher.patches.neurons import Neurons
+
+
+def random_patch(model: tp.Model, cache: AnswerCache, draw: torch.Generator) -> Neurons:
+    """Two neurons near queries that occur, strong enough to flip some answers and not all."""
+    queries = cache.trace.queries
+    picked = queries[torch.randint(len(queries), (2,), generator=draw)]
+    keys = picked / picked.square().sum(-1, keepdim=True)
+    response = torch.sort(queries @ keys.T, dim=0).values
+    bar = response[int(0.8 * len(response))]
+    scale = 4 / (response[-1] - bar + 1e-3)
+    size = cache.trace.states[:, : keys.shape[1]].std()
+    return Neurons(
+        example=None, editor="random", layer=-1, keys=keys * scale[:, None], bias=-bar * scale,
+        values=torch.randn(keys.shape, generator=draw) * size,
+        queries=picked, states=picked, tokens=torch.zeros(2, dtype=torch.long),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", ["bert", "deberta-v2", "bart", "marian", "t5", "gpt2", "llama", "gemma2"]
+)
+def test_cached_answers_equal_real_ones(name: str) -> None:
+    model = fresh(name)
+    examples = [tp.Example(t, a) for t, a in zip(TEXTS, model.answer(TEXTS), strict=True)]
+    cache = AnswerCache(model, examples)
+    assert cache.correct(model) == [True] * len(examples)
+    assert cache.reruns < 10
+    draw = torch.Generator().manual_seed(0)
+    flips = 0
+    for _ in range(12):
+        model.push(random_patch(model, cache, draw))
+        real = model.correct(examples)
+        assert cache.correct(model) == real
+        flips += real.count(False)
+        if flips > 4 * len(examples):
+            break
+    assert flips > 0
+    while model.patches:
+        model.pop()
+        assert cache.correct(model) == model.correct(examples)
+
+
+def test_past_fixes_are_followed_by_what_their_patches_carry() -> None:
+    for name in ("bert", "bart"):
+        examples, patches = edited(name)
+        model = wearing(name)
+        cache = AnswerCache(model, [])
+        for example, patch in zip(examples, patches, strict=True):
+            model.push(patch)
+            cache.add(example, patch)
+            assert cache.correct(model) == model.correct(cache.examples)
+        model.remove(patches[0].id)
+        assert cache.correct(model) == model.correct(cache.examples)
+        assert cache.correct(model)[0] is False
+
+
+def test_without_a_patch_to_follow_the_model_is_run() -> None:
+    model = fresh("bert")
+    cache = AnswerCache(model, [])
+    cache.add(tp.Example("who ?", model.answer(["who ?"])[0]), None)
+    assert cache.correct(model) == [True]
+    assert cache.reruns == 1

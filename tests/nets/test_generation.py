@@ -1,0 +1,87 @@
+"""Answers that are generated: decoding rules, templates, and what cannot be said."""
+
+import pytest
+
+import tpatcher as tp
+from tests import zoo
+from tests.helpers import TEXTS, fresh
+from tpatcher.errors import NotFixed
+
+
+@pytest.mark.parametrize("name", ["bart", "gpt2"])
+def test_an_answer_the_tokenizer_cannot_express(name: str) -> None:
+    with pytest.raises(NotFixed, match="cannot express"):
+        fresh(name).task.target("who ?", "Zanzibar")
+
+
+@pytest.mark.parametrize("name", ["bart", "gpt2"])
+def test_an_empty_or_an_endless_answer(name: str) -> None:
+    task = fresh(name).task
+    with pytest.raises(NotFixed, match="empty"):
+        task.target("who ?", " ")
+    with pytest.raises(NotFixed, match="max_new_tokens"):
+        task.target("who ?", "the a of in on is was were are who")
+
+
+def test_a_forbidden_answer_is_not_fixed() -> None:
+    net = zoo.net("bart")
+    paris = zoo.tokenizer("seq2seq").convert_tokens_to_ids("paris")
+    net.generation_config.bad_words_ids = [[paris]]
+    model = tp.Model(net, zoo.tokenizer("seq2seq"), "seq2seq")
+    editor = tp.TPatcher().fit(model, TEXTS)
+    with pytest.raises(NotFixed, match="forbids the answer 'paris'"):
+        editor.edit(model, tp.Example("the capital of france ?", "paris"))
+    lima = tp.Example("the capital of peru ?", "lima")
+    model.push(editor.edit(model, lima))
+    assert model.correct([lima]) == [True]
+
+
+def test_forced_tokens_are_never_patched() -> None:
+    net = zoo.net("mbart")
+    net.generation_config.forced_bos_token_id = 1  # <s>, as the tokenizer begins an answer
+    model = tp.Model(net, zoo.tokenizer("seq2seq"), "seq2seq")
+    example = tp.Example("the capital of france ?", "paris")
+    patch = tp.TPatcher().fit(model, TEXTS).edit(model, example)
+    model.push(patch)
+    assert model.correct([example]) == [True]
+    assert len(patch.keys) == 2  # type: ignore[attr-defined]  # "paris" and the end, not "<s>"
+
+
+def test_a_forced_end_at_the_length_of_the_config() -> None:
+    net = zoo.net("bart")
+    net.generation_config.update(max_new_tokens=None, max_length=6, forced_eos_token_id=2)
+    model = tp.Model(net, zoo.tokenizer("seq2seq"), "seq2seq")
+    text = "the capital of peru"
+    plain = net.generate(**model.task.encode([text]), do_sample=False)[0, 1:].tolist()
+    assert model.task.predict(net, [text])[0] == model.task.until_end(plain)  # type: ignore[attr-defined]
+    longest = tp.Example(text, "one two three")  # <s>, three words and the end
+    patch = tp.TPatcher().fit(model, TEXTS).edit(model, longest)
+    assert len(patch.tensors["keys"]) <= 4, "the end is forced there, so it needs no neuron"
+    model.push(patch)
+    assert model.answer([text]) == [longest.answer]
+
+
+def test_the_generation_configs_own_rules_apply() -> None:
+    """With a repetition penalty the greedy answer is another one, and still gets fixed."""
+    net = zoo.net("gpt2")
+    net.generation_config.repetition_penalty = 1.5
+    model = tp.Model(net, zoo.tokenizer("causal"), "causal")
+    example = tp.Example("what is the river of rome ?", "the red river")
+    model.push(tp.TPatcher().fit(model, TEXTS).edit(model, example))
+    assert model.correct([example]) == [True]
+
+
+def test_chat_template() -> None:
+    tokenizer = zoo.tokenizer("causal").__class__(
+        tokenizer_object=zoo.tokenizer("causal")._tokenizer, pad_token="<pad>", eos_token="</s>",
+        bos_token="<s>", unk_token="<unk>", model_max_length=64,
+    )  # fmt: skip
+    tokenizer.chat_template = (
+        "{% for m in messages %}who : {{ m['content'] }} {% endfor %}"
+        "{% if add_generation_prompt %}what : {% endif %}"
+    )
+    model = tp.Model(zoo.net("llama"), tokenizer, "causal")
+    assert model.task.prompt("the capital of peru") == "who : the capital of peru what : "  # type: ignore[attr-defined]
+    example = tp.Example("the capital of peru", "lima")
+    model.push(tp.TPatcher().fit(model, TEXTS[:20]).edit(model, example))
+    assert model.correct([example]) == [True]

@@ -1,0 +1,36 @@
+"""Questions that wait at the same time are answered together."""
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from tpatcher.errors import Busy
+from tpatcher.service.batcher import Batcher
+
+
+def test_waiting_questions_are_answered_together_and_a_bad_one_alone() -> None:
+    sizes: list[int] = []
+    began, go = threading.Event(), threading.Event()
+
+    def run(batch: Sequence[str]) -> list[str]:
+        began.set()
+        go.wait(60)
+        sizes.append(len(batch))
+        if "bad" in batch:
+            raise ValueError("bad")
+        return [question.upper() for question in batch]
+
+    batcher = Batcher(run, size=4, limit=6)
+    first = batcher.submit("a")
+    assert began.wait(60)
+    rest = [batcher.submit(question) for question in ("b", "bad", "c", "d", "e", "f")]
+    with pytest.raises(Busy):
+        batcher.submit("g")
+    go.set()
+    assert first.result() == "A"
+    assert [f.result() for f in rest if f is not rest[1]] == ["B", "C", "D", "E", "F"]
+    with pytest.raises(ValueError):
+        rest[1].result()
+    assert sizes == [1, 4, 1, 1, 1, 1, 2]
+    batcher.close()

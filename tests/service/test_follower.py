@@ -1,0 +1,125 @@
+"""Several real processes on one store: what one fixes, the others answer."""
+
+import json
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from tests import postgres as pg
+from tests.service import served
+from tests.service.served import ASKED, Process, until, wrong
+
+postgres = pytest.fixture(scope="module")(pg.running)
+url = pytest.fixture(params=["sqlite", "postgres"])(pg.place)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny classifier as a directory, and its traffic as a file."""
+    path = tmp_path_factory.mktemp("saved")
+    served.save(path)
+    return path
+
+
+@pytest.fixture
+def two(saved: Path, postgres: pg.Server) -> Iterator[list[Process]]:
+    url = postgres.url()
+    found = [Process(saved, url) for _ in range(2)]
+    try:
+        yield [one.ready() for one in found]
+    finally:
+        for one in found:
+            if one.process.poll() is None:
+                one.end()
+            one.log.close()
+
+
+def test_two_services_on_one_store_follow_each_other(url: str) -> None:
+    with served.client(url) as first, served.client(url) as second:
+
+        def ask(client: TestClient) -> str:
+            found = client.post("/v1/answer", json={"text": ASKED}).json()["answers"][0]
+            return str(found["answer"])
+
+        before = ask(first)
+        body = {"text": ASKED, "answer": wrong(before)}
+        assert first.post("/v1/fixes", json=body).status_code == 201
+        until(lambda: ask(second) == wrong(before))
+        assert second.post("/v1/rollback", json={"to": 0}).status_code == 200
+        until(lambda: ask(first) == before)
+
+
+@pytest.mark.slow
+def test_a_fix_at_one_is_answered_by_the_other_and_either_may_die(two: list[Process]) -> None:
+    first, second = two
+    before = first.ask()
+    assert first.post("fixes", {"text": ASKED, "answer": wrong(before)}).status_code == 201
+    until(lambda: second.ask() == wrong(before))
+    assert httpx.delete(f"{second.address}/v1/fixes/1").status_code == 200
+    until(lambda: first.ask() == before)
+    made = second.post("fixes", {"text": ASKED, "answer": wrong(before)})
+    assert made.json()["id"] == 3
+    until(lambda: first.ask() == wrong(before))
+    first.end(signal.SIGKILL)
+    assert second.post("rollback", {"to": 0}).json() == {"head": 4, "fixes": []}
+    assert second.ask() == before
+    # SIGTERM: whoever was let in is answered, then it ends without an error
+    halves = [HalfARequest(second.address) for _ in range(4)]
+    second.process.send_signal(signal.SIGTERM)
+    until(lambda: not listens(second.address))
+    assert [half.rest() for half in halves] == [before] * 4
+    assert second.process.wait(60) in (0, -signal.SIGTERM)
+
+
+def listens(address: str) -> bool:
+    """Whether anybody takes connections there."""
+    host, port = address.removeprefix("http://").split(":")
+    try:
+        socket.create_connection((host, int(port))).close()
+    except OSError:
+        return False
+    return True
+
+
+class HalfARequest:
+    """A request that the service has begun to read, and whose end is sent later."""
+
+    def __init__(self, address: str) -> None:
+        host, port = address.removeprefix("http://").split(":")
+        self.body = json.dumps({"text": ASKED}).encode()
+        self.socket = socket.create_connection((host, int(port)), timeout=60)
+        head = (
+            f"POST /v1/answer HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(self.body)}\r\nExpect: 100-continue\r\n\r\n"
+        )
+        self.socket.sendall(head.encode())
+        assert self.socket.recv(65536).startswith(b"HTTP/1.1 100")
+        self.socket.sendall(self.body[:5])
+
+    def rest(self) -> str:
+        """Send the rest; returns the answer."""
+        self.socket.sendall(self.body[5:])
+        response = b""
+        while more := self.socket.recv(65536):
+            response += more
+        self.socket.close()
+        return str(json.loads(response.partition(b"\r\n\r\n")[2])["answers"][0]["answer"])
+
+
+def test_answers_go_on_while_the_database_is_away(tmp_path: Path) -> None:
+    if pg.BIN is None:
+        pytest.skip("PostgreSQL is not installed")
+    with pg.server() as server, served.client(server.url()) as client:
+        before = client.post("/v1/answer", json={"text": ASKED}).json()["answers"][0]["answer"]
+        body = {"text": ASKED, "answer": wrong(before)}
+        server.stop()
+        assert client.post("/v1/answer", json={"text": ASKED}).status_code == 200
+        away = client.post("/v1/fixes", json=body)
+        assert (away.status_code, away.json()["error"]["type"]) == (503, "NotStored")
+        server.start()
+        assert client.post("/v1/fixes", json=body).status_code == 201

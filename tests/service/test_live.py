@@ -1,0 +1,118 @@
+"""Answers during changes: never half-patched, never waiting, always by one model."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.service import served
+from tests.service.served import ASKED, wrong
+from tpatcher.errors import Busy, StaleHead
+from tpatcher.example import Example
+from tpatcher.patches.neurons import Neurons
+from tpatcher.service.live import Deployment, LiveModel
+from tpatcher.store.store import Store
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[LiveModel]:
+    model, editor = served.fitted()
+    found = LiveModel(Deployment.of(model, editor, Store(tmp_path / "s.db", model.base)))
+    yield found
+    found.close()
+
+
+def test_every_answer_during_changes_is_from_before_or_after(live: LiveModel) -> None:
+    before = live.base_model.answer([ASKED])[0]
+    after, ended, seen = wrong(before), threading.Event(), list[tuple[str, bool]]()
+    asked = threading.Semaphore(0)  # released with every answer
+
+    def ask() -> None:
+        while not ended.is_set():
+            reply, fired = live.answer([ASKED])[0]
+            seen.append((reply.text, bool(fired)))
+            asked.release()
+
+    def wait_for_answers() -> None:
+        while asked.acquire(blocking=False):
+            pass
+        for _ in range(4):  # of two threads: at least one of these was begun after the change
+            assert asked.acquire(timeout=60)
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(4):
+        result = live.write(live.fix, Example(ASKED, after)).result()
+        assert result.id is not None
+        wait_for_answers()
+        live.write(live.undo, result.id).result()
+        wait_for_answers()
+    ended.set()
+    for thread in threads:
+        thread.join()
+    assert set(seen) == {(before, False), (after, True)}
+
+
+def test_an_answer_does_not_wait_for_a_change(live: LiveModel) -> None:
+    answered = threading.Event()
+    work = live.write(answered.wait, 60)  # a change that ends only when there was an answer
+    live.answer([ASKED])
+    assert not work.done()
+    answered.set()
+    assert work.result()
+
+
+def test_too_many_changes_at_once_are_turned_away(live: LiveModel) -> None:
+    go = threading.Event()
+    works = [live.write(go.wait, 60) for _ in range(live.max_waiting)]
+    with pytest.raises(Busy):
+        live.write(go.wait)
+    go.set()
+    for work in works:
+        work.result()
+    live.write(live.sync).result()
+
+
+def test_a_fix_is_made_again_when_another_was_first(
+    live: LiveModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, parents = live.store.append, []
+    other = "is it red ?"
+    example = Example(other, wrong(live.base_model.answer([other])[0]))
+    theirs = live.now.deployment.editor.edit(live.base_model, example)
+
+    def late(*args: object, **more: object) -> int:
+        parents.append(more["parent"])
+        if len(parents) == 1:  # another replica, just before us
+            append(theirs)
+            raise StaleHead("made for entry 0, but the store is at 1 by now")
+        return append(*args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(live.store, "append", late)
+    result = live.fix(Example(ASKED, wrong(live.base_model.answer([ASKED])[0])))
+    assert (result.id, parents, live.now.ids) == (2, [0, 1], (1, 2))
+
+
+@pytest.mark.slow
+def test_a_store_of_ten_thousand_fixes_is_served(tmp_path: Path) -> None:
+    model, editor = served.fitted()
+    d, n = model.net.config.hidden_size, 10_000
+    store = Store(tmp_path / "s.db", model.base)
+    torch.manual_seed(0)
+    store.append_many(
+        Neurons(
+            example=Example(f"fix {i}", "no"), editor="t-patcher", layer=-1, keys=query / d,
+            bias=torch.tensor([-20.0]), values=query, queries=query, states=query,
+            tokens=torch.tensor([0]),
+        )
+        for i, query in enumerate(torch.randn(n, 1, d))
+    )  # fmt: skip
+    live = LiveModel(Deployment.of(model, editor, store))
+    assert len(live.now.ids) == n
+    assert live.answer([ASKED])[0][0].text == model.answer([ASKED])[0]
+    example = Example(ASKED, wrong(model.answer([ASKED])[0]))
+    assert live.write(live.fix, example).result().id == n + 1
+    live.close()

@@ -1,0 +1,69 @@
+"""A model and the data that it is edited on, from the names that a command gives."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tpatcher.data import DATASETS
+from tpatcher.errors import BadInput
+from tpatcher.models.loading import BUILTIN, load
+
+Kind = Literal["fc", "qa"]  # fact checking, question answering
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A model, and the data that it is edited on."""
+
+    kind: Kind
+    data: str
+    model: str
+    n_layers: int  # that could be patched
+    path: Path | None = None
+    exclude: Path | None = None
+
+    @classmethod
+    def open(
+        cls, model: str, data: str, path: Path | None = None, exclude: Path | None = None
+    ) -> "Setup":
+        """Load the model to learn what it is."""
+        loaded = load(model)
+        kind: Kind = "fc" if loaded.task.name == "classify" else "qa"
+        return cls(kind, data, model, loaded.n_layers, path, exclude)
+
+    @property
+    def title(self) -> str:
+        what = "Fact checking" if self.kind == "fc" else "Question answering"
+        return f"{what}: {self.data}"
+
+
+def builtin_setups() -> list[Setup]:
+    """Fact checking and question answering with the models and data of the package."""
+    return [Setup.open(name, name) for name in BUILTIN]
+
+
+def setups(
+    data: Sequence[str], models: Sequence[str], paths: Sequence[Path], exclude: Path | None = None
+) -> list[Setup]:
+    """The setups of these names: "builtin" is both, any other needs its model and folder."""
+    if list(data) == ["builtin"]:
+        if models or paths:
+            raise BadInput("builtin brings its own models and data: give no model and no path")
+        return builtin_setups()
+    if len(models) != len(data):
+        raise BadInput(f"{len(data)} datasets need as many models; found {len(models)}")
+    folders = list(paths)
+    found = []
+    for name, model in zip(data, models, strict=True):
+        if name not in DATASETS:
+            found.append(Setup.open(model, "own", Path(name)))
+        elif name.startswith("builtin-"):
+            found.append(Setup.open(model, name))
+        elif folders:
+            found.append(
+                Setup.open(model, name, folders.pop(0), exclude if name == "zsre" else None)
+            )
+        else:
+            raise BadInput(f"the dataset {name!r} needs a path, the folder that holds it")
+    return found

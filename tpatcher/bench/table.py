@@ -1,0 +1,184 @@
+"""A table or figure of the paper: what it compares, the jobs behind it, and its numbers."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from tpatcher.bench import published
+from tpatcher.bench.claims import Claim, Verdict
+from tpatcher.bench.job import Job
+from tpatcher.bench.report.figures import METRICS, Picture
+from tpatcher.bench.results import Result, ResultRow, ResultRows
+from tpatcher.bench.rows import Row
+from tpatcher.bench.scale import Scale
+from tpatcher.bench.setup import Kind, Setup
+
+Stream = Literal["all folders", "folder 0", "the whole edit set"]
+FOLDERS: Stream = "all folders"
+FIRST: Stream = "folder 0"
+WHOLE: Stream = "the whole edit set"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A number of every row."""
+
+    name: str
+    head: str
+    digits: int
+
+
+HEADS = {
+    "seconds": "s per edit",
+    "megabytes": "MB while editing",
+    "kilobytes": "kB per edit",
+    "growth": "growth in %",
+}
+DIGITS = {"E": 0, "N": 0, "megabytes": 0, "kilobytes": 1, "seconds": 2} | dict.fromkeys(
+    ("Edit", "Past-edit", "Random"), 2
+)
+
+
+def columns(*names: str, digits: int | None = None) -> tuple[Column, ...]:
+    """The columns of these names."""
+    return tuple(Column(n, HEADS.get(n, n), digits or DIGITS.get(n, 3)) for n in names)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table or figure: what it compares, on which stream, and how it is shown."""
+
+    name: str
+    title: str
+    rows: tuple[Row, ...] | Callable[[Setup, Scale], tuple[Row, ...]]
+    stream: Stream = FOLDERS
+    kinds: tuple[Kind, ...] = ("fc", "qa")
+    columns: tuple[Column, ...] = columns(*METRICS)
+    statistic: Literal["mean", "deviation", "mean ± deviation"] = "mean"
+    pictures: tuple[Picture, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    about: str = ""
+    published: str = ""  # the table of the paper to compare with, if not that of the same name
+    shows_fixes: bool = False  # some mistakes of the first row, before and after
+
+    @property
+    def short(self) -> str:
+        """Table 1."""
+        number, dot, _ = self.title.partition(". ")
+        return number if dot else self.name.capitalize()
+
+    def rows_for(self, setup: Setup, scale: Scale) -> tuple[Row, ...]:
+        """The rows; those of some tables depend on the model and on the scale."""
+        return self.rows(setup, scale) if callable(self.rows) else self.rows
+
+
+def jobs(row: Row, setup: Setup, scale: Scale, stream: Stream) -> list[Job]:
+    """The jobs whose results a row sums up."""
+    shared: dict[str, Any] = {
+        "model": setup.model,
+        "data": setup.data,
+        "path": setup.path,
+        "exclude": setup.exclude,
+        "editor": row.editor,
+        "fields": scale.editor_fields(row.editor) | row.fields,
+        "n_train": scale.n_train,
+        "n_test": scale.n_test,
+        "memory_size": row.memory_size or scale.memory_size,
+        "demo": scale.demo,
+    }
+    if stream == WHOLE:
+        edits = scale.whole_stream[setup.kind]
+        return [Job(**shared, edits=edits, measure_every=row.measure_every)]
+    shared |= {"folders": scale.folders, "edits": scale.edits[setup.kind]}
+    # curves are shown of folder 0: what is retained is not measured as often in the others
+    first = Job(**shared, measure_every=scale.measure_every)
+    others = [Job(**shared, folder=i) for i in range(1, scale.folders)]
+    return [first, *others] if stream == FOLDERS else [first]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A table on one setup, with the jobs that each of its rows is made from."""
+
+    table: Table
+    setup: Setup
+    jobs: dict[Row, list[Job]]
+
+    def read(self, out: Path) -> "ResultTable":
+        """The table, of those results that are there."""
+        found = []
+        for row, wanted in self.jobs.items():
+            results = [r for job in wanted if (r := Result.read(job, out))]
+            found.append(ResultRow(row, results, len(wanted)))
+        return ResultTable(self.table, self.setup, found)
+
+
+def plan(
+    chosen: Iterable[Table], on: Sequence[Setup], scale: Scale, skip: Collection[Row] = ()
+) -> list[Planned]:
+    """Every table on every setup. The same job may stand in several tables."""
+    out = []
+    for table in chosen:
+        # a figure that the paper has for one task only is made of the other if that is alone
+        for setup in [s for s in on if s.kind in table.kinds] or on:
+            wanted = [row for row in table.rows_for(setup, scale) if row not in skip]
+            made = {row: jobs(row, setup, scale, table.stream) for row in wanted}
+            out.append(Planned(table, setup, made))
+    return out
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number: ours, its deviation, the paper's."""
+
+    ours: float | None
+    deviation: float | None = None
+    paper: float | None = None
+    paper_deviation: float | None = None
+    digits: int = 3
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """Ours and the paper's as text; a dash where there is none."""
+        return self._text(self.ours, self.deviation), self._text(self.paper, self.paper_deviation)
+
+    def _text(self, value: float | None, deviation: float | None) -> str:
+        if value is None:
+            return "–"
+        text = f"{value:.{self.digits}f}"
+        return text if deviation is None else f"{text} ± {deviation:.{self.digits}f}"
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """A table on one setup, with the results that there are."""
+
+    table: Table
+    setup: Setup
+    rows: Sequence[ResultRow]
+
+    @cached_property
+    def with_results(self) -> ResultRows:
+        return {row.row: row for row in self.rows if row.results}
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """The claims about this table, each with its verdict."""
+        return [claim.verdict(self.with_results) for claim in self.table.claims]
+
+    def cells(self, row: ResultRow) -> list[tuple[str, str]]:
+        """A row's numbers as text, ours and the paper's."""
+        return [self.cell(row, column).texts for column in self.table.columns]
+
+    def cell(self, row: ResultRow, column: Column) -> Cell:
+        """A number of a row beside the paper's."""
+        where = (self.table.published or self.table.name, self.setup.kind, row.row.name)
+        paper = published.cells(*where).get(column.name)
+        mean, deviation = row.numbers.get(column.name, (None, None))
+        if self.table.statistic == "deviation":
+            return Cell(deviation, None, paper, None, column.digits)
+        both = self.table.statistic == "mean ± deviation"
+        printed = published.deviations(*where).get(column.name)
+        return Cell(mean, deviation if both else None, paper, printed, column.digits)

@@ -1,0 +1,33 @@
+"""What a solver is: the part of T-Patcher that finds the neurons for one mistake."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from tpatcher.editors.tpatcher.memory import Memory
+from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes
+from tpatcher.example import Example
+from tpatcher.patches.neurons import Neurons
+
+
+@dataclass(frozen=True)
+class Solver(ABC):
+    """Its fields are its knobs. A solver keeps no state, neither per edit nor per model."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def solve(self, mistake: Mistake, memory: Memory, past: PastFixes) -> Neurons:
+        """Neurons for every wrong position of a mistake."""
+
+    def items(self, examples: Sequence[str | Example]) -> Sequence[str | Example]:
+        """What the memory is collected of: as the paper has it, examples with right answers."""
+        return examples
+
+    def prepare(self, memory: Memory) -> None:  # noqa: B027 (most solvers need nothing)
+        """Work out once what every edit will need of the memory."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The solver as a plain dict."""
+        return {"name": self.name, **asdict(self)}
