@@ -14,11 +14,12 @@ from tpatcher.models.traces import Trace
 from tpatcher.nets.rows import Rows
 from tpatcher.patches.neurons import Neurons
 
-# P positions, d the width of a query, s that of a state; N queries in a memory; n neurons.
+# P positions, d the width of a query, w with the text's state beside it, s that of a state;
+# N queries in a memory; n neurons.
 # The same letter is the same number within one object.
 SHAPES: dict[type, dict[str, Any]] = {
     Trace: {
-        "queries": Float[Tensor, "P d"],
+        "queries": Float[Tensor, "P w"],
         "states": Float[Tensor, "P s"],
         "tokens": Int[Tensor, "P"],
         "owner": Int[Tensor, "P"],
@@ -26,22 +27,22 @@ SHAPES: dict[type, dict[str, Any]] = {
         "gap": Float[Tensor, "P"],
     },
     Memory: {
-        "queries": Float[Tensor, "N d"],
+        "queries": Float[Tensor, "N w"],
         "answers": Int[Tensor, "N"] | None,
         "states": Float[Tensor, "N s"] | None,
         "owner": Int[Tensor, "N"] | None,
         "gap": Float[Tensor, "N"] | None,
     },
     Rows: {
-        "keys": Float[Tensor, "n d"],
+        "keys": Float[Tensor, "n w"],
         "bias": Float[Tensor, "n"],
         "values": Float[Tensor, "n d"],
     },
     Neurons: {
-        "keys": Float[Tensor, "n d"],
+        "keys": Float[Tensor, "n w"],
         "bias": Float[Tensor, "n"],
         "values": Float[Tensor, "n d"],
-        "queries": Float[Tensor, "P d"],
+        "queries": Float[Tensor, "P w"],
         "states": Float[Tensor, "P s"],
         "tokens": Int[Tensor, "P"],
     },

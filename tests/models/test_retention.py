@@ -6,6 +6,7 @@ import torch
 import tpatcher as tp
 from tests.helpers import TEXTS, edited, fresh, wearing
 from tpatcher.models.retention import AnswerCache
+from tpatcher.nets import ffn
 from tpatcher.patches.neurons import Neurons
 
 
@@ -17,10 +18,10 @@ def random_patch(model: tp.Model, cache: AnswerCache, draw: torch.Generator) -> 
     response = torch.sort(queries @ keys.T, dim=0).values
     bar = response[int(0.8 * len(response))]
     scale = 4 / (response[-1] - bar + 1e-3)
-    size = cache.trace.states[:, : keys.shape[1]].std()
+    size = cache.trace.states[:, : ffn.find(model.net).width].std()
     return Neurons(
         example=None, editor="random", layer=-1, keys=keys * scale[:, None], bias=-bar * scale,
-        values=torch.randn(keys.shape, generator=draw) * size,
+        values=torch.randn(2, ffn.find(model.net).width, generator=draw) * size,
         queries=picked, states=picked, tokens=torch.zeros(2, dtype=torch.long),
     )  # fmt: skip
 

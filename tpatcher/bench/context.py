@@ -149,7 +149,7 @@ def _answers(
             raise Damaged(f"{kept} cannot be read: {error}; remove it") from error
         device = model.net.device  # as a trace has it: the rest stays on the CPU
         seen.queries, seen.states = seen.queries.to(device), seen.states.to(device)
-        return AnswerCache(model, examples, trace=seen)
+        return AnswerCache(model, examples, known=seen)
     answers = AnswerCache(model, examples, progress=progress)
     if answers.usable and examples:
         cache_dir.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,7 @@ from tpatcher.example import Example
 from tpatcher.nets import ffn
 from tpatcher.nets import tail as tails
 from tpatcher.nets.generation import TASKS
+from tpatcher.nets.reading import Reads
 from tpatcher.nets.rows import Rows
 from tpatcher.nets.twin import twin
 from tpatcher.patches import KINDS, pack
@@ -36,7 +37,7 @@ class Model:
         self.net, self.tokenizer = net.eval(), tokenizer
         self.name = name or net.name_or_path or type(net).__name__
         self.patches: tuple[Patch, ...] = ()
-        self._probes: dict[int, tails.Probe] = {}
+        self._probes: dict[tuple[int, Reads], tails.Probe] = {}
         ffn.find(net)  # refuse at once what can never be patched
         for key, parameter in net.named_parameters():
             if not torch.isfinite(parameter).all():
@@ -157,14 +158,14 @@ class Model:
         """Save the patches as a pack; without `text`, the reported examples are left out."""
         pack.write(directory, self.patches, self.base, text=text)
 
-    def probe(self, layer: int = -1) -> tails.Probe:
+    def probe(self, layer: int = -1, reads: Reads = "position") -> tails.Probe:
         """A probe of one layer's queries and of the tail's states. What the last layer's patches
         change comes after both, so a probe of the last layer runs without them."""
-        if layer not in self._probes:
+        if (layer, reads) not in self._probes:
             names = [ffn.find(self.net, layer).first, *(self.tail.names if self.tail else [])]
             net = (self.without_last_layer() if layer == -1 else self).net
-            self._probes[layer] = tails.Probe(net, names)
-        return self._probes[layer]
+            self._probes[layer, reads] = tails.Probe(net, names, reads)
+        return self._probes[layer, reads]
 
     @cached_property
     def n_layers(self) -> int:

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from tpatcher.models.model import Model
 from tpatcher.models.traces import trace_forced
-from tpatcher.nets import ffn
+from tpatcher.nets import ffn, reading
+from tpatcher.nets.reading import Reads
 from tpatcher.nets.rows import Rows
 from tpatcher.nets.tail import Tail
 from tpatcher.nets.twin import twin
@@ -21,12 +22,16 @@ from tpatcher.nets.twin import twin
 class Positions(ABC):
     """One example followed along its target: its trace, and logits under further neurons."""
 
-    def __init__(self, model: Model, text: str, target: Sequence[int], layer: int) -> None:
+    def __init__(
+        self, model: Model, text: str, target: Sequence[int], layer: int, reads: Reads
+    ) -> None:
         self.model, self.layer, self.ffn = model, layer, ffn.find(model.net, layer)
-        self.text, self.target = text, target
+        self.text, self.target, self.reads = text, target, reads
         self.forced = model.task.force([text], [target])
-        self.trace, self.before_last = trace_forced(model, self.forced, layer)
         self.rows = model.rows(layer)  # what the model's patches have in this layer already
+        if self.rows.width > self.ffn.width:
+            self.reads = "text"  # they do, whatever new ones will read
+        self.trace, self.before_last = trace_forced(model, self.forced, layer, self.reads)
 
     @abstractmethod
     def logits(self, rows: Rows) -> Tensor:
@@ -44,8 +49,8 @@ class Positions(ABC):
 class CachedPositions(Positions):
     """Positions whose states are known: new logits need the tail alone."""
 
-    def __init__(self, model: Model, text: str, target: Sequence[int]) -> None:
-        super().__init__(model, text, target, layer=-1)
+    def __init__(self, model: Model, text: str, target: Sequence[int], reads: Reads) -> None:
+        super().__init__(model, text, target, -1, reads)
         assert model.tail is not None
         self.tail: Tail = model.tail
         self.states = self.shifted(self.trace.states, self.trace.queries)
@@ -70,21 +75,27 @@ class RunPositions(Positions):
     """Positions whose logits come from running the model, `repeats` times in one batch."""
 
     def __init__(
-        self, model: Model, text: str, target: Sequence[int], layer: int, repeats: int = 1
+        self,
+        model: Model,
+        text: str,
+        target: Sequence[int],
+        layer: int,
+        reads: Reads,
+        repeats: int = 1,
     ) -> None:
-        super().__init__(model, text, target, layer)
+        super().__init__(model, text, target, layer, reads)
         self.net = twin(model.net)
         if repeats > 1:
             self.forced = model.task.force([text] * repeats, [target] * repeats)
 
     def with_dropout(self, repeats: int) -> "RunPositions":
         """The same positions several times over with dropout on: what training runs."""
-        other = RunPositions(self.model, self.text, self.target, self.layer, repeats)
+        other = RunPositions(self.model, self.text, self.target, self.layer, self.reads, repeats)
         other.net.train()
         return other
 
     def logits(self, rows: Rows) -> Tensor:
-        self.ffn.widen(self.net, self.rows + rows)
+        reading.widen(self.net, self.ffn, self.rows + rows)
         return self._run(self.net)
 
     def now(self) -> Tensor:
@@ -97,8 +108,10 @@ class RunPositions(Positions):
         return self.model.task.logits(output, self.forced).float()
 
 
-def positions(model: Model, text: str, target: Sequence[int], layer: int = -1) -> Positions:
+def positions(
+    model: Model, text: str, target: Sequence[int], layer: int = -1, reads: Reads = "position"
+) -> Positions:
     """The answer positions of an example, by the cheapest way that is exact."""
     if layer == -1 and model.tail_is_exact:
-        return CachedPositions(model, text, target)
-    return RunPositions(model, text, target, layer)
+        return CachedPositions(model, text, target, reads)
+    return RunPositions(model, text, target, layer, reads)

@@ -1,14 +1,14 @@
 """Which examples a patched model still answers rightly, mostly without running it."""
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import torch
 from torch import Tensor
 
 from tpatcher.example import Example
 from tpatcher.models.model import Model, is_last
-from tpatcher.models.traces import Trace, trace_own_answers
+from tpatcher.models.traces import Trace, trace, trace_own_answers
 from tpatcher.nets import ffn
 from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons, stack
@@ -28,10 +28,10 @@ class AnswerCache:
         model: Model,
         examples: Sequence[Example],
         batch: int = 32,
-        trace: Trace | None = None,
+        known: Trace | None = None,
         progress: bool = False,
     ) -> None:
-        """`trace` is that of the model's own answers, where it is known from an earlier time."""
+        """`known` is the trace of the model's own answers, where an earlier time has left it."""
         self.examples = list(examples)
         self.unpatched = model.without_last_layer()
         self.usable = self.unpatched.tail_is_exact
@@ -44,14 +44,14 @@ class AnswerCache:
         self.trace = Trace(*(torch.empty(0) for _ in fields(Trace)))
         self.delta = torch.empty(0)  # (P, d): change of the feed-forward output by the patches
         if self.usable and self.examples:
-            own = trace or trace_own_answers(self.unpatched, self.examples, batch, progress)
+            own = known or trace_own_answers(self.unpatched, self.examples, batch, progress)
             self._begin(model, own)
         elif not self.usable:
             self.right_before = model.correct(self.examples)
 
     def _begin(self, model: Model, trace: Trace) -> None:
         assert model.tail is not None
-        self.trace, self.delta = trace, torch.zeros_like(trace.queries)
+        self.trace = trace
         spans = torch.arange(len(trace.owner)).split(trace.owner.bincount().tolist())
         self.spans = dict(enumerate(spans))
         self.targets = [trace.tokens[span].tolist() for span in spans]
@@ -73,14 +73,19 @@ class AnswerCache:
         if not self.usable or not isinstance(patch, Neurons):
             return
         index, begin = len(self.examples) - 1, len(self.trace.tokens)
-        more = Trace(
+        own = Trace(
             queries=patch.queries,
             states=patch.states,
             tokens=patch.tokens,
-            owner=torch.full_like(patch.tokens, index),
+            owner=torch.zeros_like(patch.tokens),
             best=patch.tokens,
             gap=torch.zeros(len(patch.tokens)),
         )
+        width = ffn.find(self.unpatched.net).width
+        if patch.queries.shape[1] == width:  # it reads its position; others may read the text
+            seen = trace(self.unpatched, [example.text], [patch.tokens.tolist()], reads="text")
+            own.queries = seen.queries.to(own.queries.device)
+        more = replace(own, owner=own.owner + index)
         self.trace = Trace.join([self.trace, more]) if begin else more
         self.spans[index] = torch.arange(begin, begin + len(patch.tokens))
         self.targets.append(patch.tokens.tolist())
@@ -106,15 +111,15 @@ class AnswerCache:
         """Bring `delta`, the change of every feed-forward output, up to the model's patches."""
         ids = tuple(p.id for p in model.patches)
         known = len(self.ids) if ids[: len(self.ids)] == self.ids else 0
-        if not known or len(self.delta) != len(self.trace.queries):
+        layer, queries = ffn.find(model.net), self.trace.queries
+        if not known or len(self.delta) != len(queries):
             known = 0
-            self.delta = torch.zeros_like(self.trace.queries)
-        layer = ffn.find(model.net)
+            self.delta = queries.new_zeros(len(queries), layer.width)
         rows = stack(model.patches[known:], -1, layer.width).to(self.delta.device)
         if len(rows):
             for start in range(0, len(self.delta), BLOCK):
-                queries = self.trace.queries[start : start + BLOCK]
-                self.delta[start : start + BLOCK] += rows.delta(layer.act, queries)
+                some = slice(start, start + BLOCK)
+                self.delta[some] += rows.delta(layer.act, queries[some])
         self.ids = ids
 
     def _moved(self, model: Model) -> set[int]:

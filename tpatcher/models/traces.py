@@ -10,6 +10,7 @@ from torch import Tensor
 from tpatcher.example import Example, text_of
 from tpatcher.models.model import Model
 from tpatcher.nets import ffn
+from tpatcher.nets.reading import Reads
 from tpatcher.nets.tail import Probe
 from tpatcher.nets.tasks import TeacherForced
 
@@ -18,7 +19,7 @@ from tpatcher.nets.tasks import TeacherForced
 class Trace:
     """What one pass through given answers shows at each of their P positions."""
 
-    queries: Tensor  # (P, d)
+    queries: Tensor  # (P, w): w is d, or more with the text's state beside each
     states: Tensor  # (P, d or 2d): what enters the tail, without the last layer's patches
     tokens: Tensor  # (P,): the given label or token
     owner: Tensor  # (P,): the index of the text that the position belongs to
@@ -34,18 +35,24 @@ class Trace:
 
 @torch.no_grad()
 def trace(
-    model: Model, texts: Sequence[str], targets: Sequence[Sequence[int]], layer: int = -1
+    model: Model,
+    texts: Sequence[str],
+    targets: Sequence[Sequence[int]],
+    layer: int = -1,
+    reads: Reads = "position",
 ) -> Trace:
     """The trace of one batch of texts along given answers (teacher forcing)."""
-    return trace_forced(model, model.task.force(texts, targets), layer)[0]
+    return trace_forced(model, model.task.force(texts, targets), layer, reads)[0]
 
 
-def trace_forced(model: Model, forced: TeacherForced, layer: int) -> tuple[Trace, Tensor]:
+def trace_forced(
+    model: Model, forced: TeacherForced, layer: int = -1, reads: Reads = "position"
+) -> tuple[Trace, Tensor]:
     """The trace of one forced batch, and its logits as greedy decoding sees them.
 
     For the last layer, both are without that layer's patches.
     """
-    probe = model.probe(layer)
+    probe = model.probe(layer, reads)
     output, seen = probe.run(forced)
     logits = model.task.as_decoded(model.net, forced, model.task.logits(output, forced).float())
     two = logits.topk(2, dim=-1)
@@ -62,7 +69,11 @@ def trace_forced(model: Model, forced: TeacherForced, layer: int) -> tuple[Trace
 
 
 def traces(
-    model: Model, items: Sequence[str | Example], layer: int = -1, batch: int = 32
+    model: Model,
+    items: Sequence[str | Example],
+    layer: int = -1,
+    batch: int = 32,
+    reads: Reads = "position",
 ) -> Iterator[tuple[list[int], list[list[int]], Trace]]:
     """Traces of many items, batch by batch: their indices, their targets, the trace.
 
@@ -77,7 +88,7 @@ def traces(
     for start in range(0, len(order), batch):
         part = order[start : start + batch]
         targets = targets_to_follow(model, [items[i] for i in part])
-        seen = trace(model, [texts[i] for i in part], targets, layer)
+        seen = trace(model, [texts[i] for i in part], targets, layer, reads)
         if not model.task.generates:  # one answer position, whose winner is the answer
             seen.tokens = torch.where(plain[part][seen.owner], seen.best, seen.tokens)
             first = seen.owner.diff(prepend=torch.tensor([-1])) > 0
@@ -88,9 +99,9 @@ def traces(
 def trace_own_answers(
     model: Model, examples: Sequence[Example], batch: int, progress: bool = False
 ) -> Trace:
-    """The trace along the model's own answers, example after example."""
+    """The trace along the model's own answers, example after example, for keys of every kind."""
     parts = []
-    batches = traces(model, [e.text for e in examples], batch=batch)
+    batches = traces(model, [e.text for e in examples], batch=batch, reads="text")
     total = -(-len(examples) // batch)
     label = "answering before any edit"
     for part, _, seen in track(batches, label, total, transient=True, disable=not progress):

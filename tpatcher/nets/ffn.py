@@ -5,7 +5,7 @@ wrapped so that its last n outputs are the patches' pre-activations, the second 
 last n inputs are their activations; the model's own activation runs in between.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,7 @@ from tpatcher.errors import BadInput, UnsupportedArchitecture
 from tpatcher.nets.rows import Activation, Rows
 
 GATES = ("gate_proj", "wi_0", "w1")  # in a gated FFN: the matrix whose output is activated
+Read = Callable[[Tensor], Tensor]
 DIMS = {nn.Linear: ("in_features", "out_features"), Conv1D: ("nx", "nf")}
 
 
@@ -41,18 +42,22 @@ class Wrapped(nn.Module):
 class Widened(Wrapped):
     """The first matrix, and after its outputs q·k_p + b_p for every patch."""
 
-    def __init__(self, inner: nn.Module, rows: Rows, fused: bool) -> None:
+    def __init__(
+        self, inner: nn.Module, rows: Rows, fused: bool, beside: Read | None = None
+    ) -> None:
         super().__init__(inner)
         self.keys: Tensor
         self.key_bias: Tensor
         self.fused = fused  # gate and up are one matrix: new outputs go behind each half
+        self.beside = beside  # puts the text's state beside the queries, for keys that read it
         self.register_buffer("keys", rows.keys, persistent=False)
         self.register_buffer("key_bias", rows.bias, persistent=False)
 
     def forward(self, q: Tensor) -> Tensor:
         out = self.inner(q)
         # float32 whatever the model computes in; an addmm over (positions, d) -> (positions, n)
-        pre = nn.functional.linear(q.to(self.keys.dtype), self.keys, self.key_bias).to(out.dtype)
+        read = q.to(self.keys.dtype) if self.beside is None else self.beside(q)
+        pre = nn.functional.linear(read, self.keys, self.key_bias).to(out.dtype)
         if not self.fused:
             return torch.cat([out, pre], dim=-1)
         gate, up = out.chunk(2, dim=-1)
@@ -96,12 +101,13 @@ class FFN:
     width: int  # d, the length of a query
     act: Activation
 
-    def widen(self, net: nn.Module, rows: Rows) -> None:
+    def widen(self, net: nn.Module, rows: Rows, beside: Read | None = None) -> None:
         """Give this layer exactly these neurons beside its own."""
         self.bare(net)
         if not len(rows):
             return
-        parts: dict[str, Wrapped] = {self.first: Widened(_get(net, self.first), rows, self.fused)}
+        first = Widened(_get(net, self.first), rows, self.fused, beside)
+        parts: dict[str, Wrapped] = {self.first: first}
         parts[self.second] = Narrowed(_get(net, self.second), rows)
         if self.up is not None:
             parts[self.up] = Ungated(_get(net, self.up), len(rows))

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from tpatcher.nets import ffn
+from tpatcher.nets import ffn, reading
+from tpatcher.nets.reading import Reads
 from tpatcher.nets.tasks import Task, TeacherForced
 from tpatcher.nets.twin import twin
 
@@ -28,9 +29,11 @@ HEADS = ("lm_head", "embed_out")  # a language model's matrix of output embeddin
 class Probe:
     """A twin of the net that also tells what enters some of its modules, to any one thread."""
 
-    def __init__(self, net: PreTrainedModel, names: list[str]) -> None:
+    def __init__(self, net: PreTrainedModel, names: list[str], reads: Reads = "position") -> None:
+        """With `reads="text"`, the first module's inputs have the text's state beside them."""
         self.net = twin(net)
         self.names, self.local = names, threading.local()
+        self.reader = reading.install(self.net) if reads == "text" else None
         for name in names:
             module = self.net.get_submodule(name)
             module.register_forward_pre_hook(self._remember(name), with_kwargs=True)
@@ -48,6 +51,9 @@ class Probe:
         output = self.net(**forced.on(device))
         ids = forced.inputs.get("decoder_input_ids", forced.inputs["input_ids"])
         at = (forced.row * ids.shape[1] + forced.column).to(device)
+        if self.reader is not None:
+            queries = self.local.seen[self.names[0]]
+            self.local.seen[self.names[0]] = self.reader.beside(queries)
         # OPT's layers see (batch·length, d) instead of (batch, length, d)
         seen = {k: v.reshape(-1, v.shape[-1])[at].float() for k, v in self.local.seen.items()}
         return output, seen
@@ -171,15 +177,15 @@ def find(net: PreTrainedModel, task: Task) -> tuple[Tail | None, Task]:
     """
     owner = ffn.layers(net)[-1].rpartition(".")[0].rpartition(".")[0]
     targets = task.dummy_targets(2)
-    for reading in task.readings():
-        forced = reading.force(["hello", "hello and good morning"], targets)
-        tail, output, seen = _trace(net, reading, owner, forced)
+    for candidate in task.readings():
+        forced = candidate.force(["hello", "hello and good morning"], targets)
+        tail, output, seen = _trace(net, candidate, owner, forced)
         if tail is None:
             continue
-        wanted = reading.logits(output, forced).float()
+        wanted = candidate.logits(output, forced).float()
         found = tail(tail.state(seen))
         if found.shape == wanted.shape and (found - wanted).abs().max() < tail.rounding:
-            return tail, reading
+            return tail, candidate
     warnings.warn(
         f"{type(net).__name__} does more after its last layer than norm and head at one position; "
         "the whole model will be run where a cached state would have done, which is slower",

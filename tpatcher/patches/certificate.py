@@ -30,6 +30,8 @@ class Certificate:
     memory_above_beta: int | None = None  # memory queries that respond above the paper's β
     memory_response: float | None = None  # the largest response of memory that could be hurt
     past_fixes_response: float | None = None  # the same of earlier fixes
+    # texts much like the example that ask something else, by kind: they answer as before
+    contrast: Mapping[str, int] = field(default_factory=dict)
     response: tuple[float, ...] = ()  # of each new neuron to its own mistake: above 0 it fires
     # least probability of the target when the neurons are this active
     confidence: Mapping[str, float] = field(default_factory=dict)
@@ -40,6 +42,7 @@ class Certificate:
         """A plain dict that leaves out what was not checked."""
         known = {f.name: getattr(self, f.name) for f in fields(self)}
         known |= {"response": list(self.response), "confidence": dict(self.confidence)}
+        known["contrast"] = dict(self.contrast)
         return {name: value for name, value in known.items() if value not in (None, [], {})}
 
     @classmethod

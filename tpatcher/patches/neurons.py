@@ -6,9 +6,10 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from tpatcher.errors import WrongBase
-from tpatcher.nets import ffn
+from tpatcher.nets import ffn, reading
 from tpatcher.nets.rows import Rows
 from tpatcher.patches.base import Patch
 
@@ -23,22 +24,22 @@ class Neurons(Patch):
 
     kind: ClassVar[str] = "neurons"
     layer: int  # counted from the end: -1 is the last
-    keys: Tensor  # (n, d)
+    keys: Tensor  # (n, w): w is d, or more if they read the text's state beside a query
     bias: Tensor  # (n,)
     values: Tensor  # (n, d)
-    queries: Tensor  # (m, d)
+    queries: Tensor  # (m, w)
     states: Tensor  # (m, d or 2d): what enters the tail there, without any patch; maybe empty
     tokens: Tensor  # (m,): the right label or token there
     depends_on: tuple[str, ...] = ()  # older patches that fire on these queries
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "depends_on", tuple(self.depends_on))
-        n, d = self.keys.shape
-        shapes = {"bias": (n,), "values": (n, d), "queries": (len(self.tokens), d)}
+        (n, w), d = self.keys.shape, self.values.shape[-1]
+        shapes = {"bias": (n,), "values": (n, d), "queries": (len(self.tokens), w)}
         for name, shape in shapes.items():
-            if tuple(getattr(self, name).shape) != shape:
+            if tuple(getattr(self, name).shape) != shape or w < d:
                 found = tuple(getattr(self, name).shape)
-                raise ValueError(f"{name} has shape {found}; with keys ({n}, {d}), not {shape}")
+                raise ValueError(f"{name} has shape {found}; with keys ({n}, {w}), not {shape}")
         for name, tensor in self.tensors.items():
             if not torch.isfinite(tensor).all():
                 raise ValueError(f"{name} holds NaN or infinity")
@@ -46,14 +47,18 @@ class Neurons(Patch):
 
     @property
     def check_key(self) -> tuple[Any, ...]:
-        return (self.kind, self.layer, self.keys.shape[1])
+        return (self.kind, self.layer, self.rows.width, self.values.shape[1])
 
     def check(self, net: nn.Module) -> None:
         width = ffn.find(net, self.layer).width
-        if self.keys.shape[1] != width:
+        widths = {width}
+        if self.layer == -1:  # s comes before the last layer, and must not change with a patch
+            widths.add(width + reading.text_width(net))  # type: ignore[arg-type]
+        if self.values.shape[1] != width or self.rows.width not in widths:
             raise WrongBase(
-                f"patch {self.id} has keys of width {self.keys.shape[1]}, but layer {self.layer} "
-                f"of {type(net).__name__} has queries of width {width}"
+                f"patch {self.id} has keys of width {self.rows.width} and values of width "
+                f"{self.values.shape[1]}, but layer {self.layer} of {type(net).__name__} has "
+                f"queries of width {width}"
             )
 
     @property
@@ -66,7 +71,7 @@ class Neurons(Patch):
         for layer in {p.layer for p in (*before, *after) if isinstance(p, Neurons)}:
             place = ffn.find(net, layer)
             device = net.get_submodule(place.first).weight.device
-            place.widen(net, stack(after, layer, place.width).to(device))  # type: ignore[arg-type]
+            reading.widen(net, place, stack(after, layer, place.width).to(device))  # type: ignore[arg-type]
 
 
 def stack(patches: Iterable[Patch], layer: int, width: int) -> Rows:
@@ -74,8 +79,9 @@ def stack(patches: Iterable[Patch], layer: int, width: int) -> Rows:
     parts = [p.rows for p in patches if isinstance(p, Neurons) and p.layer == layer]
     if not parts:
         return Rows.empty(width)
-    return Rows(*(torch.cat(tensors) for tensors in zip(*map(_fields, parts), strict=True)))
-
-
-def _fields(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
-    return rows.keys, rows.bias, rows.values
+    wide = max(part.width for part in parts)
+    return Rows(
+        torch.cat([pad(part.keys, (0, wide - part.width)) for part in parts]),
+        torch.cat([part.bias for part in parts]),
+        torch.cat([part.values for part in parts]),
+    )

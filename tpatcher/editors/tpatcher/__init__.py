@@ -13,6 +13,8 @@ from tpatcher.editors.tpatcher.solver import Solver
 from tpatcher.errors import AlreadyRight, BadInput, NotFitted, unknown
 from tpatcher.example import Example
 from tpatcher.models.model import Model
+from tpatcher.nets import ffn
+from tpatcher.nets.reading import Reads
 from tpatcher.patches.neurons import Neurons
 
 SOLVERS: dict[str, type[Solver]] = {kind.name: kind for kind in (MaxMargin, Paper)}
@@ -50,7 +52,10 @@ class TPatcher(Editor):
             self.memory = examples
         else:
             items, layer = self.solver.items(examples), self._layer(model)
-            self.memory = Memory.collect(model, items, layer=layer, progress=self.progress)
+            reads = self.solver.reads if layer == -1 else "position"
+            self.memory = Memory.collect(
+                model, items, layer=layer, reads=reads, progress=self.progress
+            )
         self.solver.prepare(self.memory)
         return self
 
@@ -60,7 +65,7 @@ class TPatcher(Editor):
             super().check_mistake(model, example)
 
     def fit_key(self) -> dict[str, Any]:
-        return {"solver": self.solver.name, "layer": self.layer}
+        return {"solver": self.solver.name, "layer": self.layer, "reads": self.solver.reads}
 
     def knobs(self) -> dict[str, Any]:
         return {**super().knobs(), "solver": self.solver.to_json()}
@@ -71,10 +76,19 @@ class TPatcher(Editor):
                 "this editor has seen no traffic: call fit(model, texts) first, with a few "
                 "thousand texts like those the model is used on (40,000 in the paper)"
             )
-        mistake = Mistake.find(model, example, self._layer(model))
+        layer = self._layer(model)
+        # a memory made for positions alone, of another layer or in an earlier version, decides
+        wide = self.memory.queries.shape[1] > ffn.find(model.net, layer).width
+        reads: Reads = "text" if wide else "position"
+        if model.rows(layer).width > self.memory.queries.shape[1]:
+            raise NotFitted(
+                "the model has fixes that read the whole text, and this memory was made for keys "
+                "that do not: fit the editor anew, with the texts themselves"
+            )
+        mistake = Mistake.find(model, example, layer, reads)
         if not len(mistake.wrong):
             raise AlreadyRight(f"the model answers {example.text!r} with {example.answer!r}")
-        past = PastFixes.of(model, example, mistake.layer)
+        past = PastFixes.of(model, example, layer, reads)
         return self.solver.solve(mistake, self.memory, past)
 
     def _layer(self, model: Model) -> int:

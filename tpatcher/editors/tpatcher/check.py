@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from tpatcher.editors.tpatcher.contrast import Contrast
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes
 from tpatcher.models.positions import CachedPositions
@@ -23,9 +24,14 @@ class Responses:
 
 
 def check(
-    mistake: Mistake, memory: Memory, past: PastFixes, responses: Responses, rows: Rows
+    mistake: Mistake,
+    memory: Memory,
+    past: PastFixes,
+    contrast: Contrast | None,
+    responses: Responses,
+    rows: Rows,
 ) -> tuple[set[int], Certificate]:
-    """The indices of memory and past fixes whose answer the neurons change, and the certificate."""
+    """The indices of what changes with the neurons, and the certificate."""
     n, fixes = len(memory), slice(len(memory), len(memory) + len(past.ids))
     beta, _ = thresholds(mistake.positions.ffn.act)
     at_risk = torch.where(responses.at_risk, responses.values, -torch.inf)
@@ -54,6 +60,13 @@ def check(
         broken = {past.ids[i] for i in some[changed].tolist()}
         certificate = replace(certificate, past_fixes_changed=len(broken))
         flipped |= {n + i for i in some[changed].tolist()}
+    if contrast is not None and len(contrast.trace.tokens):
+        seen, begin = contrast.trace, responses.values.shape[1] - len(contrast.trace.tokens)
+        some = felt[begin:].nonzero()[:, 0]
+        queries, states = seen.queries[some].cpu(), seen.states[some]
+        changed = _changed(here, rows, queries, states, seen.best[some], seen.gap[some])
+        flipped |= {begin + i for i in some[changed].tolist()}
+        certificate = replace(certificate, contrast=contrast.counts())
     return flipped, certificate
 
 

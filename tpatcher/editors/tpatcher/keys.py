@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from tpatcher.editors.tpatcher.memory import Memory
 
@@ -30,6 +31,7 @@ class Negatives:
     extra: Tensor  # (m, d): past edits, and the example's other positions
     extra_answers: Tensor  # (m,)
     must_avoid: frozenset[int] = frozenset()  # indices that count although they have the target
+    contrast: int = 0  # how many of `extra`, the last, are of contrast texts
 
     def respond(self, keys: Tensor) -> Tensor:
         """Responses of the memory and of `extra` to some keys, (n, N + m)."""
@@ -73,10 +75,16 @@ class Key:
 
     direction: Tensor  # (d,)
     response: float  # of the mistake
-    nearest_negative: float  # the largest response of what is at risk
+    nearest_negative: float  # the largest response of what is at risk, contrast texts apart
+    nearest_contrast: float  # the largest response of contrast texts at risk
     nearest: list[int]  # the negatives that respond most, by their indices
     responses: Tensor  # (N + m,): of all negatives
     at_risk: Tensor  # (N + m,)
+
+    @property
+    def top(self) -> float:
+        """The largest response of anything at risk."""
+        return max(self.nearest_negative, self.nearest_contrast)
 
 
 def solve(
@@ -97,7 +105,7 @@ def solve(
     found: list[Key] = []
     for turn in range(MAX_PASSES):
         found = _responses(positives, negatives, memory.key(directions), width)
-        if turn >= duals and all(key.response > key.nearest_negative for key in found):
+        if turn >= duals and all(key.response > key.top for key in found):
             break
         for i, w in enumerate(white):
             nearest = torch.tensor(found[i].nearest, dtype=torch.long)
@@ -117,11 +125,16 @@ def _responses(
     responses = negatives.respond(directions)
     at_risk = torch.where(negatives.at_risk, responses, -torch.inf)
     best = at_risk.topk(min(width, at_risk.shape[1]), dim=1)
+    end = at_risk.shape[1] - negatives.contrast
+    others, contrast = (
+        pad(part, (0, 1), value=-torch.inf).amax(1) for part in (at_risk[:, :end], at_risk[:, end:])
+    )
     return [
         Key(
             direction=directions[i].float(),
             response=float(positives[i][0].double() @ directions[i]),
-            nearest_negative=float(best.values[i, 0]),
+            nearest_negative=float(others[i]),
+            nearest_contrast=float(contrast[i]),
             nearest=best.indices[i][best.values[i].isfinite()].tolist(),
             responses=responses[i],
             at_risk=negatives.at_risk[i],

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tpatcher.editors.tpatcher import keys, values
 from tpatcher.editors.tpatcher.check import Responses, check
+from tpatcher.editors.tpatcher.contrast import Contrast
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes, make_patch
 from tpatcher.editors.tpatcher.solver import Solver
@@ -23,11 +24,20 @@ from tpatcher.example import Example, text_of
 from tpatcher.models.positions import CachedPositions
 from tpatcher.models.traces import trace
 from tpatcher.nets.activation import thresholds
+from tpatcher.nets.reading import Reads
 from tpatcher.nets.rows import Rows
 from tpatcher.patches.neurons import Neurons
 
 ROUNDS = 16  # times that keys are solved again, further from what they would change
 ATTEMPTS = 4  # times that tokens still wrong in the real answer are patched too
+
+
+class TooNear(Exception):
+    """Contrast texts, as rows of their trace, that no key tells apart from the mistake."""
+
+    def __init__(self, rows: Tensor) -> None:
+        super().__init__()
+        self.rows = rows
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,9 @@ class MaxMargin(Solver):
     """Keys of largest margin in a few passes over the memory; no training by steps."""
 
     name: ClassVar[str] = "fast"
+    reads: Reads = "position"  # type: ignore[misc]
+    contrast: int = 0  # contrast texts that a key is held against, at most
+    contrast_crossing: float = 0.1  # f, measured from the nearest of them
     crossing: float | None = None  # f; None: by task and size of the memory
     duals: int | None = None  # None: by task
     # GeLU and SiLU dip below 0 before they rise, which pushes away from the target. A steeper
@@ -83,7 +96,7 @@ class MaxMargin(Solver):
             trial.push(patch)
             if trial.correct([example])[0]:
                 return patch
-            again = Mistake.find(trial, example, mistake.layer)
+            again = Mistake.find(trial, example, mistake.layer, mistake.positions.reads)
             if not len(again.wrong):
                 break
             more = self._solve_once(again, memory, past)
@@ -99,11 +112,18 @@ class MaxMargin(Solver):
         must_avoid: frozenset[int] = frozenset()
         beta = self.steepness * thresholds(mistake.positions.ffn.act)[0]
         found: tuple[Tensor, Tensor] | None = None  # values, and how probable the targets are
+        contrast = Contrast.of(mistake, memory.phrases, self.contrast) if self.contrast else None
         for _ in range(ROUNDS):
-            key_rows, bias, responses = self._keys(mistake, memory, past, must_avoid, beta)
+            try:
+                solved = self._keys(mistake, memory, past, contrast, must_avoid, beta)
+            except TooNear as near:  # contrast is for telling apart what can be told apart
+                assert contrast is not None
+                contrast = contrast.without(near.rows)
+                continue
+            key_rows, bias, responses = solved
             found = found or self._values(mistake, key_rows, bias)
             rows = Rows(key_rows, bias, found[0])
-            flipped, certificate = check(mistake, memory, past, responses, rows)
+            flipped, certificate = check(mistake, memory, past, contrast, responses, rows)
             if not flipped:
                 break
             if not flipped - must_avoid:  # Act(β) is still too large for these: lower β
@@ -146,37 +166,56 @@ class MaxMargin(Solver):
         mistake: Mistake,
         memory: Memory,
         past: PastFixes,
+        contrast: Contrast | None,
         must_avoid: frozenset[int],
         beta: float,
     ) -> tuple[Tensor, Tensor, Responses]:
         """Keys (n, d), bias (n,): zero between memory and mistake, all of the memory below β."""
         tokens, example = mistake.positions.trace.tokens, mistake.example
+        extra, answers = [past.queries, mistake.queries.cpu()], [past.tokens, tokens]
+        if contrast is not None:
+            extra.append(contrast.trace.queries.cpu())
+            answers.append(contrast.trace.best)
         negatives = keys.Negatives(
             memory=memory,
             target=tokens[mistake.wrong.cpu()],
             is_mistake=memory.rows_of([example.text, *example.rephrasings]),
-            extra=torch.cat([past.queries, mistake.queries.cpu()]),
-            extra_answers=torch.cat([past.tokens, tokens]),
+            extra=torch.cat(extra),
+            extra_answers=torch.cat(answers),
             must_avoid=must_avoid,
+            contrast=len(contrast.trace.tokens) if contrast else 0,
         )
         crossing = self.crossing_for(mistake.model.task.generates, len(memory))
-        f, key_rows, bias, responses = crossing.fraction, [], [], []
         found = keys.solve(_positives(mistake), negatives, crossing.duals, self.width)
+        key_rows, bias, responses = [], [], []
         for key in found:
-            gap = key.response - key.nearest_negative
-            if gap <= 1e-5 * max(1.0, abs(key.response)):
-                raise NotFixed(_inseparable(mistake, negatives, key))
-            if key.nearest_negative == -math.inf:  # nothing is at risk: any half-space will do
-                gap = max(1.0, abs(key.response))
-            zero = key.response - (1 - f) * gap
-            own_level = self.steepness * self.own_level
-            scale = -beta / (f * gap) if beta else own_level / (key.response - zero)
+            zero, scale = self._threshold(mistake, negatives, key, crossing.fraction, beta)
             key_rows.append(key.direction * scale)
             bias.append(-zero * scale)
             responses.append((key.responses - zero) * scale)
         at_risk = torch.stack([key.at_risk for key in found])
         everyone = Responses(torch.stack(responses), at_risk, negatives.is_mistake)
         return torch.stack(key_rows), torch.tensor(bias), everyone
+
+    def _threshold(
+        self, mistake: Mistake, negatives: keys.Negatives, key: keys.Key, f: float, beta: float
+    ) -> tuple[float, float]:
+        """Where a key's response begins to fire the neuron, and what the response is scaled by."""
+        own, least = key.response, 1e-5 * max(1.0, abs(key.response))
+        if own - key.nearest_contrast <= least:
+            contrast = slice(len(key.responses) - negatives.contrast, None)
+            near = (own - key.responses[contrast] <= least) & key.at_risk[contrast]
+            raise TooNear(near.nonzero()[:, 0])
+        if own - key.nearest_negative <= least:
+            raise NotFixed(_inseparable(mistake, negatives, key))
+        sides = [(f, key.nearest_negative), (self.contrast_crossing, key.nearest_contrast)]
+        finite = [(share, side) for share, side in sides if side > -math.inf]
+        # where nothing is at risk, any half-space will do
+        finite = finite or [(f, own - max(1.0, abs(own)))]
+        zero = max(own - (1 - share) * (own - side) for share, side in finite)
+        if not beta:
+            return zero, self.steepness * self.own_level / (own - zero)
+        return zero, -beta / (zero - max(side for _, side in finite))
 
     def _values(self, mistake: Mistake, key_rows: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """Values (n, d), and the target's probability (levels, n)."""
@@ -191,7 +230,7 @@ class MaxMargin(Solver):
             out = here.logits(Rows(key_rows.to(device), bias.to(device), v))
             return out[None, wrong].masked_fill(barred, -torch.inf)
 
-        scale = mistake.queries[wrong]
+        scale = mistake.queries[wrong, : here.ffn.width]
         found, probability = values.descend(logits, tokens, scale, self.confidence)
         return found.cpu(), probability.expand(len(self.levels), -1)
 
@@ -226,7 +265,8 @@ def _positives(mistake: Mistake) -> list[Tensor]:
     queries = [mistake.queries.cpu()]
     texts = list(mistake.example.rephrasings)
     if texts:
-        found = trace(mistake.model, texts, [mistake.target] * len(texts), mistake.layer)
+        targets, reads = [mistake.target] * len(texts), mistake.positions.reads
+        found = trace(mistake.model, texts, targets, mistake.layer, reads)
         queries += list(found.queries.cpu().view(len(texts), -1, found.queries.shape[-1]))
     return [torch.stack([q[i] for q in queries]) for i in mistake.wrong.cpu()]
 

@@ -14,10 +14,12 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from tpatcher import files
+from tpatcher.editors.tpatcher.phrases import Phrases
 from tpatcher.errors import BadInput, Damaged
 from tpatcher.example import Example, text_of
 from tpatcher.models.model import Model
 from tpatcher.models.traces import traces
+from tpatcher.nets.reading import Reads
 
 BLOCK = 16_384  # rows that are looked at together
 MAP_ABOVE = 4 << 30  # bytes of an array beyond which it stays on disk
@@ -62,6 +64,7 @@ class Memory:
         items: Sequence[str | Example],
         *,
         layer: int = -1,
+        reads: Reads = "position",
         dtype: torch.dtype = torch.float32,
         progress: bool = False,
         map_above: int = MAP_ABOVE,
@@ -75,7 +78,7 @@ class Memory:
         answers, gap, owner, width = [], [], [], {"queries": 0, "states": 0}
         with ExitStack() as stack:  # to unnamed files first, so that nothing is ever held twice
             files: dict[str, Any] = {n: stack.enter_context(TemporaryFile()) for n in width}
-            batches, total = traces(model, items, layer), -(-len(items) // 32)
+            batches, total = traces(model, items, layer, reads=reads), -(-len(items) // 32)
             label, hidden = "collecting queries", not progress
             for part, _, seen in track(batches, label, total, transient=True, disable=hidden):
                 for name, file in files.items():
@@ -138,8 +141,9 @@ class Memory:
         """The responses of every query to a few keys (n, d), as (n, N)."""
         n = len(keys)
         # this way round few keys take a third of the time, and 4 less than 2 or 3
+        w = keys.shape[1]  # of keys that read less than the memory has, the rest is as zero
         few = nn.functional.pad(keys.float(), (0, 0, 0, 4 - n if 1 < n < 4 else 0)).contiguous()
-        return torch.cat([(block @ few.T)[:, :n] for _, block in self.blocks()]).T
+        return torch.cat([(block[:, :w] @ few.T)[:, :n] for _, block in self.blocks()]).T
 
     def rows_of(self, texts: Sequence[str]) -> Tensor:
         """Which queries belong to these texts."""
@@ -151,6 +155,11 @@ class Memory:
     def text_of(self, row: int) -> str:
         """The text that a query came from, as far as it is known."""
         return self.texts[int(self.owner[row])] if self.owner is not None else f"query {row}"
+
+    @cached_property
+    def phrases(self) -> Phrases:
+        """The subjects of the memory's texts, and what is asked of them."""
+        return Phrases(self.texts)
 
     @property
     def split(self) -> int:
@@ -178,11 +187,13 @@ class Memory:
         items: Sequence[str | Example],
         *,
         layer: int = -1,
+        reads: Reads = "position",
         progress: bool = False,
     ) -> Self:
         """The memory in a directory, collected and saved there first if there is none."""
         if not (Path(directory) / "memory.json").is_file():
-            cls.collect(model, items, layer=layer, progress=progress).save(directory)
+            made = cls.collect(model, items, layer=layer, reads=reads, progress=progress)
+            made.save(directory)
         return cls.load(directory)
 
     @classmethod

@@ -6,11 +6,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from tpatcher.errors import NotFixed
+from tpatcher.errors import BadInput, NotFixed
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.positions import Positions, positions
-from tpatcher.nets import ffn
+from tpatcher.models.traces import trace
+from tpatcher.nets import ffn, reading
+from tpatcher.nets.reading import Reads
 from tpatcher.nets.rows import Rows
 from tpatcher.patches.certificate import Certificate
 from tpatcher.patches.neurons import Neurons
@@ -29,10 +31,12 @@ class Mistake:
 
     @classmethod
     @torch.no_grad()
-    def find(cls, model: Model, example: Example, layer: int = -1) -> "Mistake":
+    def find(
+        cls, model: Model, example: Example, layer: int = -1, reads: Reads = "position"
+    ) -> "Mistake":
         """Follow an example along its target. `NotFixed` if the generation config forbids it."""
         target = model.task.target(example.text, example.answer)
-        followed = positions(model, example.text, target, layer)
+        followed = positions(model, example.text, target, layer, reads)
         mistake = cls(model, example, layer, target, followed, followed.now())
         chosen = mistake.logits.gather(1, mistake.tokens[:, None])[:, 0]
         if chosen.isneginf().any():
@@ -45,7 +49,7 @@ class Mistake:
 
     @property
     def queries(self) -> Tensor:
-        """(P, d)"""
+        """(P, w): with the text's state beside each, if that is read."""
         return self.positions.trace.queries
 
     @property
@@ -87,7 +91,9 @@ class PastFixes:
     ids: list[str]  # (m,): the patch that the position belongs to
 
     @classmethod
-    def of(cls, model: Model, example: Example, layer: int) -> "PastFixes":
+    def of(
+        cls, model: Model, example: Example, layer: int, reads: Reads = "position"
+    ) -> "PastFixes":
         """All fixes but those of the very text that is being fixed."""
         newest: dict[str, Neurons] = {}
         for patch in model.patches:
@@ -95,22 +101,38 @@ class PastFixes:
                 newest[patch.example.text.strip() if patch.example else patch.id] = patch
         newest.pop(example.text.strip(), None)
         kept = list(newest.values())
+        width = ffn.find(model.net, layer).width
+        if reads == "text":
+            width += reading.text_width(model.net)
         if not kept:
-            none = torch.empty(0, ffn.find(model.net, layer).width)
+            none = torch.empty(0, width)
             return cls(none, none, torch.empty(0, dtype=torch.long), [])
         return cls(
-            queries=torch.cat([p.queries for p in kept]),
+            queries=torch.cat([_as_wide(model, p, width) for p in kept]),
             states=torch.cat([p.states for p in kept]),
             tokens=torch.cat([p.tokens for p in kept]),
             ids=[p.id for p in kept for _ in p.tokens],
         )
 
 
+def _as_wide(model: Model, patch: Neurons, width: int) -> Tensor:
+    """The patch's queries, read again from its text where they are too narrow."""
+    if patch.queries.shape[1] >= width:
+        return patch.queries[:, :width]
+    if patch.example is None:
+        raise BadInput(
+            f"fix {patch.id} was made for its position alone and is here without its text, so "
+            'nothing tells how to leave it alone: edit with reads="position"'
+        )
+    seen = trace(model, [patch.example.text], [patch.tokens.tolist()], patch.layer, "text")
+    return seen.queries.cpu()
+
+
 def make_patch(mistake: Mistake, rows: Rows, certificate: Certificate) -> Neurons:
     """The patch that these neurons are, with the older patches that fire on its queries."""
-    trace, layer = mistake.positions.trace, mistake.layer
+    seen, layer = mistake.positions.trace, mistake.layer
     older = [p for p in mistake.model.patches if isinstance(p, Neurons) and p.layer == layer]
-    fired = mistake.positions.rows.response(trace.queries).cpu() > 0  # (P, neurons of older)
+    fired = mistake.positions.rows.response(seen.queries).cpu() > 0  # (P, neurons of older)
     parts = fired.split([len(p.bias) for p in older], dim=1) if older else ()
     return Neurons(
         example=mistake.example,
@@ -120,8 +142,8 @@ def make_patch(mistake: Mistake, rows: Rows, certificate: Certificate) -> Neuron
         keys=rows.keys,
         bias=rows.bias,
         values=rows.values,
-        queries=trace.queries,
-        states=trace.states,
-        tokens=trace.tokens,
+        queries=seen.queries,
+        states=seen.states,
+        tokens=seen.tokens,
         depends_on=tuple(sorted(p.id for p, own in zip(older, parts, strict=True) if own.any())),
     )

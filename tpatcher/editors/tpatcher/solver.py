@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes
 from tpatcher.example import Example
+from tpatcher.nets.reading import Reads
 from tpatcher.patches.neurons import Neurons
 
 
@@ -16,6 +17,7 @@ class Solver(ABC):
     """Its fields are its knobs. A solver keeps no state, neither per edit nor per model."""
 
     name: ClassVar[str]
+    reads: ClassVar[Reads] = "position"  # what keys of the last layer read
 
     @abstractmethod
     def solve(self, mistake: Mistake, memory: Memory, past: PastFixes) -> Neurons:

@@ -1,0 +1,51 @@
+"""Subjects and frames of texts, and contrast made of them."""
+
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tpatcher as tp
+from tpatcher.editors.tpatcher.phrases import Phrases
+
+NAMES = [f"{a} {b}" for a, b in product(("Ada", "Ole", "Mia"), ("Berg", "Lund", "Roux"))]
+FRAMES = ["Who is the mother of {}?", "When was {} born?", "In which city did {} live?"]
+TEXTS = [frame.format(name) for frame in FRAMES for name in NAMES] * 3
+PHRASES = Phrases([*TEXTS, *("What is it?" for _ in range(2000))])
+
+
+def test_a_subject_is_told_from_what_is_asked_of_it() -> None:
+    found = PHRASES.split("When was Sigrid Undset born?")
+    assert found is not None
+    subject, frame = found
+    assert subject == "Sigrid Undset"
+    assert frame.of("Ada Berg") == "When was Ada Berg born?"
+    assert ("born" in frame.words and "was" not in frame.words) or "when" in frame.words
+
+
+def test_contrast_asks_something_else_of_the_subject_and_the_same_of_others() -> None:
+    example = tp.Example("When was Sigrid Undset born?", "1882", rephrasings=("Undset's birth?",))
+    found = PHRASES.contrast(example)
+    assert any("mother" in text for text in found["sisters"])
+    assert all("Undset" in text and "born" not in text for text in found["sisters"])
+    assert all("Undset" not in text and "born" in text for text in found["neighbours"])
+    assert found == PHRASES.contrast(example), "the same example, the same contrast"
+
+
+def test_negations_numbers_and_what_the_user_gives() -> None:
+    kept = tp.Example("Who was Sigrid Undset's father?", "Ingvald")
+    example = tp.Example("Sigrid Undset was born in 1882.", "SUPPORTS", unrelated=(kept,))
+    found = PHRASES.contrast(example)
+    assert found["negations"] == ["Sigrid Undset was not born in 1882."]
+    assert found["numbers"] == ["Sigrid Undset was born in 1883."]
+    assert found["given"] == [kept.text]
+
+
+@given(st.text(max_size=60))
+def test_any_text_has_contrast_other_than_itself(text: str) -> None:
+    found = PHRASES.contrast(tp.Example(text, "x"))
+    assert all(t.strip() and t.lower() != text.lower() for texts in found.values() for t in texts)
+
+
+def test_without_texts_there_is_nothing_to_make_contrast_of() -> None:
+    assert Phrases([]).contrast(tp.Example("Who?", "x")) == {}

@@ -1,0 +1,131 @@
+"""Keys that read the whole text: fixed, local and undone like any others, on every architecture."""
+
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from functools import cache
+
+import pytest
+import torch
+from transformers import DynamicCache
+
+import tpatcher as tp
+from tests import zoo
+from tests.helpers import ASKED, RIGHT, TEXTS, fresh, logits
+from tpatcher.editors.tpatcher import MaxMargin
+from tpatcher.errors import BadInput, NotFitted
+from tpatcher.models.retention import AnswerCache
+from tpatcher.nets import reading
+from tpatcher.patches.neurons import Neurons
+
+every = pytest.mark.parametrize("name", zoo.ARCHITECTURES)
+GENERATES = [name for name, task in zoo.ARCHITECTURES.items() if task != "classify"]
+CAUSAL = [name for name, task in zoo.ARCHITECTURES.items() if task == "causal"]
+
+
+@cache
+def fixes(name: str) -> tuple[tuple[tp.Example, ...], tuple[Neurons, ...]]:
+    """Mistakes of a model, and patches that read the text."""
+    model, done = fresh(name), []
+    editor = tp.TPatcher(MaxMargin(reads="text")).fit(model, TEXTS)
+    for text, answer in zip(ASKED, RIGHT[model.task.name], strict=True):
+        example = tp.Example(text, answer)
+        if not model.correct([example])[0]:
+            patch = editor.edit(model, example)
+            assert isinstance(patch, Neurons)
+            model.push(patch)
+            done.append((example, patch))
+    return tuple(e for e, _ in done), tuple(p for _, p in done)
+
+
+def fixed(name: str) -> tp.Model:
+    model = fresh(name)
+    model.set_patches(fixes(name)[1])
+    return model
+
+
+@every
+def test_mistakes_are_fixed_and_undone_exactly(name: str) -> None:
+    examples, patches = fixes(name)
+    model, before = fixed(name), logits(fresh(name))
+    assert model.correct(examples) == [True] * len(examples)
+    assert all(p.keys.shape[1] > p.values.shape[1] for p in patches)
+    while model.patches:
+        model.pop()
+    assert torch.equal(logits(model), before)
+    assert not model.net._forward_pre_hooks, "no hook is left behind"
+
+
+@every
+def test_cached_answers_equal_real_ones(name: str) -> None:
+    bare, model = fresh(name), fixed(name)
+    examples = [tp.Example(t, a) for t, a in zip(TEXTS, bare.answer(TEXTS), strict=True)]
+    assert AnswerCache(bare, examples).correct(model) == model.correct(examples)
+
+
+@every
+def test_padding_changes_nothing(name: str) -> None:
+    model = fixed(name)
+    alone = [model.answer([text])[0] for text in (*ASKED, *TEXTS[:5])]
+    assert model.answer([*ASKED, *TEXTS[:5]]) == alone
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_token_by_token_is_as_at_once(name: str) -> None:
+    net, ids = fixed(name).net, torch.arange(4, 14)[None]
+    with torch.no_grad():
+        at_once, past, steps = net(ids).logits, None, []
+        for i in range(ids.shape[1]):
+            out = net(ids[:, i : i + 1], past_key_values=past, use_cache=True)
+            past = out.past_key_values
+            steps.append(out.logits)
+    torch.testing.assert_close(torch.cat(steps, dim=1), at_once, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", GENERATES)
+def test_beams_see_the_fix(name: str) -> None:
+    (example, *_), model = fixes(name)[0], fixed(name)
+    inputs = model.task.encode([model.task.prompt(example.text)], side="left")
+    ids = model.net.generate(**inputs, num_beams=3, do_sample=False, max_new_tokens=6)
+    assert example.answer.split()[0] in model.tokenizer.decode(ids[0])
+
+
+def test_a_cache_that_was_filled_without_the_fixes_is_refused() -> None:
+    ids, past = torch.arange(4, 9)[None], DynamicCache()
+    fresh("llama").net(ids, past_key_values=past)
+    with pytest.raises(BadInput, match="begin the text again"):
+        fixed("llama").net(ids[:, :1], past_key_values=past)
+
+
+@pytest.mark.parametrize("name", ["bert", "bart", "gpt2"])
+def test_threads_and_copies_do_not_disturb_each_other(name: str) -> None:
+    model, bare = fixed(name), fresh(name)
+    texts = [*ASKED, *TEXTS[:9]] * 4
+    right = {text: model.answer([text])[0] for text in set(texts)}
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda text: model.answer([text])[0], texts))
+    assert answers == [right[text] for text in texts]
+    copied = deepcopy(model.net)
+    own, other = reading.install(model.net), reading.install(copied)
+    assert own is not other and own.kind == other.kind
+    assert bare.answer(ASKED) == [bare.answer([text])[0] for text in ASKED]
+
+
+@pytest.mark.parametrize("name", ["bert", "bart", "llama"])
+def test_patches_of_both_kinds_live_side_by_side(name: str) -> None:
+    model = fresh(name)
+    by_position = tp.TPatcher().fit(model, TEXTS)
+    by_text = tp.TPatcher(MaxMargin(reads="text")).fit(model, TEXTS)
+    done: list[tp.Example] = []
+    for text, answer in zip(ASKED, RIGHT[model.task.name], strict=True):
+        example = tp.Example(text, answer)
+        if not model.correct([example])[0]:
+            model.push((by_text if done else by_position).edit(model, example))
+            done.append(example)
+            assert model.correct(done) == [True] * len(done)
+    assert len({p.keys.shape[1] for p in model.patches if isinstance(p, Neurons)}) == 2
+    cache = AnswerCache(model.unpatched(), [])
+    for example, patch in zip(done, model.patches, strict=True):
+        cache.add(example, patch)
+    assert cache.correct(model) == [True] * len(done)
+    with pytest.raises(NotFitted, match="fit the editor anew"):
+        by_position.edit(model, tp.Example("who wrote hamlet ?", RIGHT[model.task.name][0]))

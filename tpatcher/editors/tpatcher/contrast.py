@@ -1,0 +1,47 @@
+"""Contrast texts as the model sees them: what a new key must leave alone beside the memory."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from tpatcher.editors.tpatcher.mistake import Mistake
+from tpatcher.editors.tpatcher.phrases import Phrases
+from tpatcher.models.traces import Trace, trace
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The contrast texts of one mistake, each followed along the mistake's own target."""
+
+    texts: list[str]
+    kinds: list[str]  # of each text
+    trace: Trace
+
+    @classmethod
+    def of(cls, mistake: Mistake, phrases: Phrases, limit: int) -> "Contrast":
+        """The contrast texts of a mistake, traced in one batch."""
+        by_kind = phrases.contrast(mistake.example) if limit else {}
+        if mistake.model.task.generates:  # a question that is negated asks nothing
+            by_kind.pop("negations", None)
+        found = [(text, kind) for kind, texts in by_kind.items() for text in texts][:limit]
+        texts, kinds = [text for text, _ in found], [kind for _, kind in found]
+        here = mistake.positions
+        if not texts:
+            rows = torch.zeros(0, dtype=torch.long)
+            empty = {name: getattr(here.trace, name)[:0] for name in ("queries", "states", "gap")}
+            return cls([], [], Trace(**empty, tokens=rows, owner=rows, best=rows))
+        targets = [mistake.target] * len(texts)
+        return cls(texts, kinds, trace(mistake.model, texts, targets, here.layer, here.reads))
+
+    def without(self, rows: Tensor) -> "Contrast":
+        """Without the texts that these rows of the trace belong to."""
+        gone = set(self.trace.owner[rows].tolist())
+        keep = torch.tensor([int(o) not in gone for o in self.trace.owner], dtype=torch.bool)
+        kept = Trace(**{k: v[keep.to(v.device)] for k, v in vars(self.trace).items()})
+        return replace(self, trace=kept)
+
+    def counts(self) -> dict[str, int]:
+        """How many texts of each kind are held."""
+        return dict(Counter(self.kinds[i] for i in set(self.trace.owner.tolist())))

@@ -1,0 +1,130 @@
+"""Contrast: texts much like a mistake that ask something else, which its key must leave alone.
+
+A key that reads the whole text would fire on everything about the same subject. So each fix is
+held against sisters (the same subject, something else asked of it), neighbours (the same asked of
+another subject), and the mistake negated or with another number. They are made of the memory's
+own texts, without a grammar: a subject is the run of words that are rarest there, and what is left
+of a text is the frame that other subjects fit into.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+
+from tpatcher.example import Example
+
+RARE = 0.002  # share of texts with a word, below which it speaks for a subject
+NAME = 1.5  # what a capital letter counts for
+COMMON = 0.05  # above which a word says nothing about what is asked
+GAP = "\0"  # in a frame, where the subject stood
+WORD = re.compile(r"\w+(?:[.-]\w+)*")
+BARE = ("the {} of {} is", "{1} {0}")  # what is asked, and of whom, as the barest of texts
+NEGATED = re.compile(r"\b(is|are|was|were|has|have|had|does|do|did|can|will)\b", re.I)
+NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A text without its subject: what is asked."""
+
+    text: str  # with a gap
+    words: frozenset[str]  # that say what is asked
+
+    def of(self, subject: str) -> str:
+        """The text about a subject."""
+        return self.text.replace(GAP, subject)
+
+    @property
+    def bare(self) -> str:
+        """What is asked, in as few words as there are."""
+        return " ".join(w for w in WORD.findall(self.text) if w.lower() in self.words)
+
+
+class Phrases:
+    """The subjects and frames of many texts."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.texts = texts
+        self.counts = Counter(word for text in texts for word in set(_words(text)))
+        # a word that speaks for a subject counts as much as it is rarer than this
+        self.rare = -math.log(max(RARE, 1.5 / max(1, len(texts))))
+
+    def rarity(self, word: str) -> float:
+        """-log of the share of texts that have the word."""
+        return -math.log((self.counts[word.lower()] + 0.5) / max(1, len(self.texts)))
+
+    def worth(self, word: str) -> float:
+        """How much a word speaks for being part of a subject: rare words do, and names."""
+        found = self.rarity(word) - self.rare
+        if word[0].isupper() and self.counts[word.lower()] < COMMON * len(self.texts):
+            return max(found, NAME)
+        return max(found, -NAME)  # "of" or "the" may stand between two names
+
+    def split(self, text: str) -> tuple[str, Frame] | None:
+        """The subject and the frame of a text; None if it has no rare words, or only such."""
+        spans = [m.span() for m in WORD.finditer(text)]
+        best, where, total, begin = 0.0, None, 0.0, 0
+        for i, (a, b) in enumerate(spans):  # the run of words with the largest sum
+            if total <= 0:
+                total, begin = 0.0, i
+            total += self.worth(text[a:b])
+            if total > best:
+                best, where = total, (begin, i)
+        if where is None or where == (0, len(spans) - 1):
+            return None
+        first, last = spans[where[0]][0], spans[where[1]][1]
+        subject = text[first:last]
+        frame = text[:first] + GAP + text[last:]
+        common = COMMON * len(self.texts)
+        said = {w for w in _words(frame) if self.counts[w] < common}
+        return subject, Frame(frame, frozenset(said))
+
+    @cached_property
+    def known(self) -> tuple[list[Frame], list[str]]:
+        """The frames of all texts, each once, and their subjects."""
+        frames: dict[str, Frame] = {}
+        subjects: dict[str, None] = {}
+        for text in self.texts:
+            if found := self.split(text):
+                subjects[found[0]] = None
+                if found[1].words:
+                    frames[found[1].text.lower()] = found[1]
+        return list(frames.values()), list(subjects)
+
+    def contrast(
+        self, example: Example, sisters: int = 24, bare: int = 8, neighbours: int = 8
+    ) -> dict[str, list[str]]:
+        """Texts to hold a fix of this example against, by kind; always the same ones."""
+        draw, text = Random(example.text), example.text
+        own = {example.text.lower(), *(r.lower() for r in example.rephrasings)}
+        found: dict[str, list[str]] = {"given": [e.text for e in example.unrelated]}
+        found["negations"] = [NEGATED.sub(r"\1 not", text, count=1)]
+        found["numbers"] = [NUMBER.sub(lambda m: str(int(m[0]) + 1), text)]
+        parts = self.split(text)
+        if parts is not None:
+            subject, frame = parts
+            frames, subjects = self.known
+            others = [f for f in frames if not f.words & frame.words]
+            picked = draw.sample(others, min(sisters + bare, len(others)))
+            found["sisters"] = [f.of(subject) for f in picked[:sisters]]
+            found["sisters"] += [
+                BARE[i % len(BARE)].format(f.bare, subject)
+                for i, f in enumerate(picked[sisters:])
+                if f.bare
+            ]
+            near = [s for s in subjects if s.lower() not in text.lower()]
+            picked_subjects = draw.sample(near, min(neighbours, len(near)))
+            found["neighbours"] = [frame.of(s) for s in picked_subjects]
+        return {
+            kind: kept
+            for kind, texts in found.items()
+            if (kept := [t for t in dict.fromkeys(texts) if t.strip() and t.lower() not in own])
+        }
+
+
+def _words(text: str) -> list[str]:
+    return [word.lower() for word in WORD.findall(text)]

@@ -1,0 +1,177 @@
+"""What a key may read beside the query of its own position: the state of the whole text.
+
+A query of the last layer is mostly about the next token; the text's state s tells what was asked.
+It comes from layers that no patch of the last layer changes, so cached answers stay exact.
+
+| net | s at a position |
+|---|---|
+| encoder-decoder | the mean of the encoder's states that the decoder is given |
+| generating decoder | the mean of an early layer's queries, up to this position |
+| any other | the mean of the last layer's queries over the whole text |
+"""
+
+import inspect
+import threading
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+
+from tpatcher.errors import BadInput
+from tpatcher.nets import ffn
+from tpatcher.nets.rows import Rows
+
+Reads = Literal["position", "text"]
+EARLY = 5  # of a decoder's layers, the one after the first fifth: later ones are about what follows
+
+
+class TextLayer(DynamicLayer):  # type: ignore[misc]
+    """One more layer of a key-value cache, which keeps the queries that a running mean is of.
+
+    As part of the cache it is reordered by beams and cropped by assisted decoding like any other.
+    """
+
+
+class TextReader:
+    """Knows the text's state while a net runs. Every thread that runs the net has its own."""
+
+    def __init__(self, kind: Literal["encoder", "running", "whole"]) -> None:
+        self.kind, self.local = kind, threading.local()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TextReader, (self.kind,)  # a copy of a net has a reader of its own
+
+    def begin(self, net: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Before the net runs: note its mask, its cache and the states it is given."""
+        named = dict(zip(inspect.signature(net.forward).parameters, args, strict=False)) | kwargs
+        here = self.local
+        mask = named.get("attention_mask")
+        here.mask = mask if mask is not None and mask.dim() == 2 else None
+        here.states = here.cache = None
+        if self.kind == "encoder":
+            given = named.get("encoder_outputs")
+            here.states = given[0] if given is not None else None
+            return None
+        tokens = named.get("input_ids")
+        here.batch = len(named["inputs_embeds"] if tokens is None else tokens)
+        if self.kind == "whole":
+            return None
+        here.cache = named.get("past_key_values")
+        config: Any = net.config
+        if here.cache is None and named.get("use_cache", config.use_cache):
+            here.cache = kwargs["past_key_values"] = DynamicCache(config=config)
+        return args, kwargs
+
+    def encoded(self, encoder: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        """After the encoder has run: its states are what the text is read from."""
+        self.local.states = output[0]
+
+    def passed(self, matrix: nn.Module, args: tuple[Tensor, ...]) -> None:
+        """Before the early layer's first matrix: its queries join those of earlier passes."""
+        here, queries = self.local, args[0].reshape(self.local.batch, -1, args[0].shape[-1])
+        if here.cache is not None:
+            layer = _text_layer(here.cache)
+            nothing = queries.new_empty(*queries.shape[:2], 0)
+            queries = layer.update(queries[:, None], nothing[:, None])[0][:, 0]
+            if queries.shape[1] != here.cache.get_seq_length():
+                raise BadInput(
+                    f"this key-value cache holds {here.cache.get_seq_length()} tokens, but what "
+                    f"fixes read of the text only {queries.shape[1]}: it was filled without them; "
+                    "begin the text again with a new cache"
+                )
+        here.states = queries
+
+    def state(self, queries: Tensor) -> Tensor:
+        """s at every position of the last layer's queries, of their shape but for the width."""
+        here = self.local
+        states = (queries if self.kind == "whole" else here.states).float().to(queries.device)
+        if states.dim() == 2:  # OPT's layers see (batch·length, d)
+            states = states.view(here.batch, -1, states.shape[-1])
+        mask = torch.ones(states.shape[:2]) if here.mask is None else here.mask
+        weight = mask[:, : states.shape[1], None].to(states)
+        batch, length = len(states), queries.numel() // (queries.shape[-1] * len(states))
+        before = states.shape[1] - length if self.kind == "running" else states.shape[1]
+        total = (states[:, :before] * weight[:, :before]).sum(1, keepdim=True)
+        count = weight[:, :before].sum(1, keepdim=True)
+        if self.kind == "running":
+            total = total + (states[:, before:] * weight[:, before:]).cumsum(1)
+            count = count + weight[:, before:].cumsum(1)
+        mean = (total / count.clamp(min=1)).expand(batch, length, -1)
+        return mean.reshape(*queries.shape[:-1], mean.shape[-1])
+
+    def beside(self, queries: Tensor) -> Tensor:
+        """[q ; s]: the queries with the text's state beside each, in float32."""
+        return torch.cat([queries.float(), self.state(queries)], dim=-1)
+
+
+def install(net: PreTrainedModel) -> TextReader:
+    """The net's reader, put on first if it has none."""
+    if (known := _installed(net)) is not None:
+        return known
+    if net.config.is_encoder_decoder:
+        reader = TextReader("encoder")
+        net.get_encoder().register_forward_hook(reader.encoded)
+    elif net.can_generate():
+        reader = TextReader("running")
+        _early_matrix(net).register_forward_pre_hook(reader.passed)
+    else:
+        reader = TextReader("whole")
+    net.register_forward_pre_hook(reader.begin, with_kwargs=True)
+    return reader
+
+
+def remove(net: PreTrainedModel) -> None:
+    """Take the net's reader off again: no hook of it is left."""
+    reader = _installed(net)
+    if reader is None:
+        return
+    modules = [net]
+    if reader.kind == "encoder":
+        modules.append(net.get_encoder())
+    if reader.kind == "running":
+        modules.append(_early_matrix(net))
+    for module in modules:
+        for hooks in (module._forward_pre_hooks, module._forward_hooks):
+            for key in [k for k, hook in hooks.items() if _owner(hook) is reader]:
+                del hooks[key]
+                module._forward_pre_hooks_with_kwargs.pop(key, None)
+
+
+def widen(net: PreTrainedModel, layer: ffn.FFN, rows: Rows) -> None:
+    """Give a layer these neurons, and the net a reader if their keys read the text."""
+    if rows.width > layer.width:
+        layer.widen(net, rows, install(net).beside)
+        return
+    layer.widen(net, rows)
+    if layer.first == ffn.find(net).first:  # only the last layer's keys read the text
+        remove(net)
+
+
+def text_width(net: PreTrainedModel) -> int:
+    """The length of s."""
+    if net.config.is_encoder_decoder:
+        return int(net.config.hidden_size)
+    return ffn.find(net).width
+
+
+def _installed(net: nn.Module) -> TextReader | None:
+    owners = map(_owner, net._forward_pre_hooks.values())
+    return next((owner for owner in owners if isinstance(owner, TextReader)), None)
+
+
+def _owner(hook: Any) -> object:
+    return getattr(hook, "__self__", None)
+
+
+def _early_matrix(net: PreTrainedModel) -> nn.Module:
+    layer = len(ffn.layers(net)) // EARLY
+    return ffn.unwrap(net.get_submodule(ffn.find(net, layer).first))
+
+
+def _text_layer(cache: Cache) -> TextLayer:
+    """The cache's own layer for queries, appended first if it has none."""
+    if not isinstance(cache.layers[-1], TextLayer):
+        cache.layers.append(TextLayer())
+    return cache.layers[-1]  # type: ignore[no-any-return]
