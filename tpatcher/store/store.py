@@ -22,6 +22,8 @@ from tpatcher.patches.pack import Base
 from tpatcher.store import engine, location, log
 from tpatcher.store.tables import ENTRY, PATCH, timestamp
 
+LISTED = sa.select(*(column for column in PATCH.c if column.name != "tensors"))
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -93,12 +95,9 @@ class Store:
 
         `parent` is the head that the patch was made for: `StaleHead` if that is no longer it.
         """
-        report = patch.certificate.to_json() if report is None else report
-        row = self._row(patch, example, settings or {}, report)
+        row = {**self._row(patch, example, settings, report), "key": key}
         with self.writing() as connection:
-            return self.add_entry(
-                connection, "append", parent=parent, who=who, payload={**row, "key": key}
-            )
+            return self.add_entry(connection, "append", parent=parent, who=who, payload=row)
 
     def append_many(self, patches: Iterable[Patch], *, who: str = "") -> list[int]:
         """Append patches with their own examples, all or none; returns their numbers."""
@@ -131,11 +130,8 @@ class Store:
 
     def patches(self, ids: Sequence[int]) -> list[Patch]:
         """These patches; `Damaged` names the first that is not what was appended."""
-        found: dict[int, Patch] = {}
         with self.reading() as connection:
-            for part in _parts(ids):
-                for row in connection.execute(sa.select(PATCH).where(PATCH.c.id.in_(part))):
-                    found[row.id] = _sound(row)
+            found = {r.id: _sound(r) for r in _rows(connection, sa.select(PATCH), ids)}
         for id in ids:
             if id not in found:
                 raise Damaged(f"the log has fix {id}, but its tensors are gone from the store")
@@ -149,15 +145,10 @@ class Store:
 
     def fixes(self, ids: Iterable[int] | None = None) -> list[Fix]:
         """The fixes of these numbers, or all that ever were, oldest first."""
-        columns = [c for c in PATCH.c if c.name != "tensors"]
-        query = sa.select(*columns).order_by(PATCH.c.id)
+        query = LISTED.order_by(PATCH.c.id)
         with self.reading() as connection:
-            if ids is None:
-                return [_fix(row) for row in connection.execute(query)]
-            parts = _parts(sorted(ids))
-            return [
-                _fix(r) for p in parts for r in connection.execute(query.where(PATCH.c.id.in_(p)))
-            ]
+            rows = connection.execute(query) if ids is None else _rows(connection, query, ids)
+            return [_fix(row) for row in rows]
 
     def fix(self, id: int) -> Fix:
         """One fix, whether it is live or not."""
@@ -168,8 +159,7 @@ class Store:
 
     def by_key(self, who: str, key: str) -> Fix | None:
         """The fix that this caller made under this key before, if any."""
-        columns = [c for c in PATCH.c if c.name != "tensors"]
-        query = sa.select(*columns).where(PATCH.c.who == who, PATCH.c.key == key)
+        query = LISTED.where(PATCH.c.who == who, PATCH.c.key == key)
         with self.reading() as connection:
             row = connection.execute(query).one_or_none()
         return _fix(row) if row else None
@@ -202,20 +192,21 @@ class Store:
     def _append_all(
         self, connection: sa.Connection, patches: Iterable[Patch], who: str
     ) -> list[int]:
-        rows = (self._row(p, None, {}, p.certificate.to_json()) for p in patches)
+        rows = map(self._row, patches)
         return [self.add_entry(connection, "append", who=who, payload=row) for row in rows]
 
     def _row(
         self,
         patch: Patch,
-        example: Example | None,
-        settings: Mapping[str, Any],
-        report: Mapping[str, Any],
+        example: Example | None = None,
+        settings: Mapping[str, Any] | None = None,
+        report: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         example = example or patch.example
+        report = patch.certificate.to_json() if report is None else report
         return {
             "editor": patch.editor,
-            "settings": _json(settings),
+            "settings": _json(settings or {}),
             "example": _json(example.to_json()) if example else None,
             "tensors": patch.to_bytes(),
             "report": _json(report),
@@ -244,20 +235,12 @@ class Store:
         head, checksum, _ = log.newest(connection)
         if parent is not None and parent != head:
             raise StaleHead(f"made for entry {parent}, but the store is at {head} by now")
-        number, now = head + 1, timestamp()
-        entry = {
-            "id": number,
-            "parent": head,
-            "action": action,
-            "target": target,
-            "who": who,
-            "at": now,
-        }
+        number = head + 1
+        made = {"id": number, "parent": head, "who": who, "at": timestamp()}
+        entry = {**made, "action": action, "target": target}
         inner = ""
         if payload is not None:
-            row = {**payload, "id": number}
-            if table is PATCH:
-                row |= {"parent": head, "who": who, "at": now}
+            row = {**payload, **(made if table is PATCH else {"id": number})}
             inner = log.content(row)
             connection.execute(table.insert().values(**row, checksum=inner))
         link = log.link(checksum, entry, inner)
@@ -292,7 +275,10 @@ def _json(value: Mapping[str, Any]) -> str:
     return json.dumps(dict(value), ensure_ascii=False)
 
 
-def _parts(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    """A few hundred at a time: databases limit how many values one query may name."""
-    for start in range(0, len(ids), 500):
-        yield ids[start : start + 500]
+def _rows(
+    connection: sa.Connection, query: sa.Select[Any], ids: Iterable[int]
+) -> Iterator[sa.Row[Any]]:
+    """The patches of these numbers, read 500 at a time: a query may not name much more."""
+    numbers = sorted(ids)
+    for start in range(0, len(numbers), 500):
+        yield from connection.execute(query.where(PATCH.c.id.in_(numbers[start : start + 500])))
