@@ -83,7 +83,6 @@ class Store:
     def append(
         self,
         patch: Patch,
-        example: Example | None = None,
         *,
         parent: int | None = None,
         who: str = "",
@@ -95,7 +94,7 @@ class Store:
 
         `parent` is the head that the patch was made for: `StaleHead` if that is no longer it.
         """
-        row = {**self._row(patch, example, settings, report), "key": key}
+        row = {**self._row(patch, settings, report), "key": key}
         with self.writing() as connection:
             return self.add_entry(connection, "append", parent=parent, who=who, payload=row)
 
@@ -198,16 +197,14 @@ class Store:
     def _row(
         self,
         patch: Patch,
-        example: Example | None = None,
         settings: Mapping[str, Any] | None = None,
         report: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        example = example or patch.example
         report = patch.certificate.to_json() if report is None else report
         return {
             "editor": patch.editor,
             "settings": _json(settings or {}),
-            "example": _json(example.to_json()) if example else None,
+            "example": _json(patch.example.to_json()) if patch.example else None,
             "tensors": patch.to_bytes(),
             "report": _json(report),
             "base": self.base.fingerprint,
