@@ -39,35 +39,27 @@ class Trained(Editor):
 
     steps: int = 10_000
     pool: int = 10_000  # examples that training edits are drawn from, at most
-    checkpoint: Path | None = field(
-        default=None, repr=False
-    )  # directory to save to and resume from
+    # directory to save to and resume from
+    checkpoint: Path | None = field(default=None, repr=False)
     checkpoint_every: int = 100
     progress: bool = field(default=True, repr=False)
     seed: int = 0
     state: dict[str, Tensor] = field(default_factory=dict, repr=False)  # of the trained learner
     trained_for: str = field(default="", repr=False)  # fingerprint of the model
 
-    @classmethod
-    def small(cls, **fields: Any) -> Self:
-        """The editor with knobs for models of a few million weights; `fields` override them."""
-        return cls(**{**cls.SMALL, **fields})
-
     @abstractmethod
     def build(self, model: Model) -> nn.Module:
-        """The learner, untrained."""
+        """The learner, untrained: what the other methods are given as `learner`."""
 
     @abstractmethod
-    def optimizer(self, learner: nn.Module) -> torch.optim.Optimizer:
+    def optimizer(self, learner: Any) -> torch.optim.Optimizer:
         """The optimizer of the learner's parameters."""
 
     @abstractmethod
-    def loss(
-        self, model: Model, learner: nn.Module, edits: TrainingEdits, rng: random.Random
-    ) -> Tensor:
+    def loss(self, model: Model, learner: Any, edits: TrainingEdits, rng: random.Random) -> Tensor:
         """The loss of one training step."""
 
-    def after_step(self, learner: nn.Module, step: int) -> None:
+    def after_step(self, learner: Any, step: int) -> None:
         """A hook for what a method changes while training goes on."""
 
     def fit(self, model: Model, examples: Sequence[str | Example]) -> Self:
@@ -93,7 +85,7 @@ class Trained(Editor):
         self.state = {k: v.detach().cpu().clone() for k, v in learner.state_dict().items()}
         return self
 
-    def learner(self, model: Model) -> nn.Module:
+    def learner(self, model: Model) -> Any:
         """The trained learner, ready for edits of this model."""
         if not self.state:
             raise NotFitted(f"{self.name} is not trained: call fit(model, examples) first")
@@ -110,8 +102,6 @@ class Trained(Editor):
     def fit_key(self) -> dict[str, Any]:
         """All knobs, and the fingerprint of the model once there is one."""
         return {**self.knobs(), "base": self.trained_for}
-
-    settings = fit_key  # the name that callers know it by
 
     def save(self, directory: str | Path) -> None:
         """Save the knobs and the trained learner."""
