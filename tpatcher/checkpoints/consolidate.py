@@ -20,7 +20,7 @@ from tpatcher.errors import BadInput, NotFitted, Refused
 from tpatcher.example import Example
 from tpatcher.models.loading import load
 from tpatcher.models.model import Model
-from tpatcher.models.training import cross_entropy, descend, kl, logits
+from tpatcher.models.training import cross_entropy, descend, kl, logits, predict
 from tpatcher.patches.weights import matrices
 
 Lesson = tuple[str, list[int]]  # a text, and the label or tokens to say
@@ -148,7 +148,7 @@ def _tune(
         list(matrices(net).values()), lr=settings.learning_rate, weight_decay=0.0
     )
     draw = random.Random(settings.seed)
-    replay = list(zip(texts, _predict(model, model.net, texts), strict=True))
+    replay = list(zip(texts, predict(model, model.net, texts), strict=True))
     sample = draw.sample(replay, min(len(replay), 300))
     enough = (1 + settings.retention) / 2  # beyond the bar, because held-out texts fare worse
     cooled = 1.0
@@ -177,16 +177,9 @@ def _tune(
     return net.to(bare.dtype), step
 
 
-@torch.inference_mode()
-def _predict(model: Model, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
-    """The net's answers, in the form of the task's targets."""
-    parts = (texts[start : start + 32] for start in range(0, len(texts), 32))
-    return [one for part in parts for one in model.task.predict(net, part)]
-
-
 def _agreement(model: Model, net: PreTrainedModel, wanted: Sequence[Lesson]) -> float:
     """The share of lessons that the net answers as wanted."""
-    found = _predict(model, net, [text for text, _ in wanted])
+    found = predict(model, net, [text for text, _ in wanted])
     return sum(a == b for a, (_, b) in zip(found, wanted, strict=True)) / len(wanted)
 
 

@@ -112,10 +112,9 @@ class Trained(Editor):
     @classmethod
     def load(cls, directory: str | Path) -> Self:
         """Load what `save` wrote, or a finished checkpoint."""
-        about, tensors = _read(Path(directory))
+        about, state, _ = _read(Path(directory))
         if about["editor"] != cls.name:
             raise BadInput(f"{directory} holds {about['editor']!r}, not {cls.name!r}")
-        state = {k: t for k, t in tensors.items() if not k.startswith(OPTIMIZER)}
         knobs = dict(about["settings"])
         return cls(trained_for=knobs.pop("base"), state=state, **knobs)
 
@@ -143,30 +142,30 @@ class Trained(Editor):
         """Load the checkpoint, if there is one, and return the steps that it has done."""
         if self.checkpoint is None or not (Path(self.checkpoint) / TENSORS).exists():
             return 0
-        about, tensors = _read(Path(self.checkpoint))
+        about, state, slots = _read(Path(self.checkpoint))
         mine = json.loads(json.dumps({**self.fit_key(), "steps": 0}))
         if about["editor"] != self.name or {**about["settings"], "steps": 0} != mine:
             raise BadInput(
                 f"{self.checkpoint} was begun with other settings or for another model; remove it "
                 "to begin again, or give another directory"
             )
-        learner.load_state_dict({k: t for k, t in tensors.items() if not k.startswith(OPTIMIZER)})
-        slots: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            if name.startswith(OPTIMIZER):
-                _, i, key = name.split("/")
-                slots.setdefault(int(i), {})[key] = tensor
+        learner.load_state_dict(state)
         optimizer.load_state_dict({**optimizer.state_dict(), "state": slots})
         return int(about["done"])
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The metadata and the tensors of an editor that was saved in this directory."""
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[int, dict[str, Tensor]]]:
+    """What is saved in a directory: metadata, the learner's state, the optimizer's by parameter."""
     file = path / TENSORS
     if not file.is_file():
         raise BadInput(f"{path} holds no editor: it has no {TENSORS}")
     try:
         blob = file.read_bytes()
-        return files.safetensors_metadata(blob), load_tensors(blob)
+        about, tensors = files.safetensors_metadata(blob), load_tensors(blob)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise Damaged(f"{file} cannot be read: {error}") from error
+    slots: dict[int, dict[str, Tensor]] = {}
+    for name in [name for name in tensors if name.startswith(OPTIMIZER)]:
+        _, i, key = name.split("/")
+        slots.setdefault(int(i), {})[key] = tensors.pop(name)
+    return about, tensors, slots
