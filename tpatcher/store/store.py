@@ -98,10 +98,14 @@ class Store:
         with self.writing() as connection:
             return self.add_entry(connection, "append", parent=parent, who=who, payload=row)
 
-    def append_many(self, patches: Iterable[Patch], *, who: str = "") -> list[int]:
-        """Append patches with their own examples, all or none; returns their numbers."""
+    def append_many(
+        self, patches: Iterable[Patch], *, who: str = "", skip_live: bool = False
+    ) -> list[int]:
+        """Append patches, all or none, or all that are not live yet; returns their numbers."""
         with self.writing() as connection:
-            return self._append_all(connection, patches, who)
+            known = {p.id for p in self.patches(log.live(connection))} if skip_live else set()
+            rows = (self._row(p) for p in patches if p.id not in known)
+            return [self.add_entry(connection, "append", who=who, payload=row) for row in rows]
 
     def remove(self, id: int, *, parent: int | None = None, who: str = "") -> int:
         """Take one patch out of the live ones; returns the new head."""
@@ -169,11 +173,7 @@ class Store:
 
     def import_pack(self, directory: str | Path, who: str = "") -> list[int]:
         """Append the patches of a pack, all or none; those that are live already are left out."""
-        patches = pack.read(directory, self.base)
-        with self.writing() as connection:
-            known = {p.id for p in self.patches(log.live(connection))}
-            new = [p for p in patches if p.id not in known]
-            return self._append_all(connection, new, who)
+        return self.append_many(pack.read(directory, self.base), who=who, skip_live=True)
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
@@ -187,12 +187,6 @@ class Store:
         """A connection that waits for no writer."""
         with engine.translate_errors(), self.engine.connect() as connection:
             yield connection.execution_options(isolation_level="AUTOCOMMIT")
-
-    def _append_all(
-        self, connection: sa.Connection, patches: Iterable[Patch], who: str
-    ) -> list[int]:
-        rows = map(self._row, patches)
-        return [self.add_entry(connection, "append", who=who, payload=row) for row in rows]
 
     def _row(
         self,

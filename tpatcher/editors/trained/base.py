@@ -118,9 +118,7 @@ class Trained(Editor):
         knobs = dict(about["settings"])
         return cls(trained_for=knobs.pop("base"), state=state, **knobs)
 
-    def _save_checkpoint(
-        self, learner: nn.Module, optimizer: torch.optim.Optimizer, done: int
-    ) -> None:
+    def _save_checkpoint(self, learner: Any, optimizer: torch.optim.Optimizer, done: int) -> None:
         if self.checkpoint is None:
             return
         tensors = dict(learner.state_dict())
