@@ -14,7 +14,7 @@ from tests.checkpoints.few_facts import CLAIMS, QUICK, split_of
 from tpatcher.checkpoints import builtin
 from tpatcher.checkpoints import train as training
 from tpatcher.checkpoints.builtin import train_builtin
-from tpatcher.checkpoints.train import Agreement, train
+from tpatcher.checkpoints.train import agreement_loss, train
 from tpatcher.errors import BadInput
 from tpatcher.example import Example
 
@@ -35,8 +35,10 @@ def test_agreement_is_best_where_rephrasings_look_alike(shape: tuple[int, ...]) 
     logits = torch.zeros(12, shape[1], 2) if generates else torch.zeros(12, 2)
     field = "decoder_hidden_states" if generates else "hidden_states"
     near, far = (
-        Agreement(replace(QUICK, agreement=1.0))(
-            SimpleNamespace(logits=logits, **{field: (states,)}), labels
+        agreement_loss(
+            replace(QUICK, agreement=1.0),
+            SimpleNamespace(logits=logits, **{field: (states,)}),
+            labels,
         )
         for states in (alike, mixed)
     )

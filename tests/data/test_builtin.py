@@ -6,16 +6,7 @@ from functools import cache
 
 import pytest
 
-from tpatcher.data.builtin import (
-    Fact,
-    Form,
-    Item,
-    builtin_fc,
-    builtin_qa,
-    facts,
-    grouped,
-    phrasings,
-)
+from tpatcher.data.builtin import Fact, Item, builtin_fc, builtin_qa, facts, grouped, phrasings
 from tpatcher.data.split import Split
 from tpatcher.example import matches, normal
 
@@ -221,7 +212,7 @@ def test_phrasings_of_training_test_and_rephrasing_never_meet() -> None:
 
 
 @cache
-def said(form: Form) -> dict[str, Fact]:
+def said(form: str) -> dict[str, Fact]:
     """Every true sentence, or every question, with the fact it is about."""
     return {
         Item(fact, claimed, "").text(template): fact

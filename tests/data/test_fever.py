@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tpatcher.data.fever import LABELS, claim, fever, fever_files
+from tpatcher.data.fever import LABELS, claim, fever
 from tpatcher.errors import BadInput
 from tpatcher.example import Example
 
@@ -74,16 +74,6 @@ def test_if_the_development_claims_have_the_rephrasings_those_are_the_edits(tmp_
     split = fever(tmp_path)
     parts = [[e.text for e in part] for part in (split.train, split.edit, split.test, split.val)]
     assert parts == [["T."], ["A.", "C."], ["B."], []]
-
-
-def test_a_file_of_edits_leaves_the_training_file_whole(tmp_path: Path) -> None:
-    train, edit, test = (write(tmp_path / f"{n}.jsonl", simple(n)) for n in ("a", "b", "c"))
-    split = fever_files(train, test, edit)
-    assert [[e.text for e in p] for p in (split.train, split.edit, split.test)] == [
-        ["a"],
-        ["b"],
-        ["c"],
-    ]
 
 
 def test_a_folder_without_it_says_what_it_needs(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tpatcher.data.fields import answers, objects, others, text, texts
+from tpatcher.data.fields import answers, others, text, texts
 from tpatcher.errors import BadInput
 
 
@@ -11,7 +11,6 @@ def test_the_first_field_that_is_there_counts() -> None:
     assert texts({"a": None, "b": ["x", " ", "y"]}, "a", "b") == ["x", "y"]
     assert texts({"a": "alone"}, "a") == ["alone"]
     assert texts({}, "a") == []
-    assert objects({"a": None}, "a") == []
 
 
 def test_a_missing_text_names_what_is_there() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tpatcher.data.zsre import question, zsre, zsre_files
+from tpatcher.data.zsre import question, zsre
 from tpatcher.errors import BadInput
 from tpatcher.example import Example
 
@@ -117,6 +117,6 @@ def test_questions_in_other_files_are_tested_if_they_were_never_seen(tmp_path: P
 
 
 def test_a_bad_line_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", simple("Q?"), {"question": ""})
-    with pytest.raises(BadInput, match=r"a\.jsonl:2: 'question' must be a text; found ''"):
-        zsre_files(path, [path])
+    with_tests(tmp_path, zsre_train=[simple("Q?"), {"question": ""}])
+    with pytest.raises(BadInput, match=r"zsre_train\.jsonl:2: 'question' must be a text; found ''"):
+        zsre(tmp_path)

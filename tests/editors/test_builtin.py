@@ -41,7 +41,7 @@ def mistakes(name: str) -> list[tp.Example]:
 
 @cache
 def trained(name: str, kind: type[Editor]) -> Editor:
-    small: Editor = kind.small(progress=False)  # type: ignore[attr-defined]
+    small: Editor = kind(**kind.SMALL, progress=False)  # type: ignore[attr-defined, call-arg]
     return small.fit(loaded(name), grouped(name))
 
 

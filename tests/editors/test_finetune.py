@@ -67,7 +67,7 @@ def test_the_anchor_holds_memory_and_past_edits_against_the_initial_model() -> N
     model.push(FTAll(learning_rate=0.01).edit(model, past))
     editor = FTAllKL(kl_batch=5).fit(model, examples("bert")[1:])
     anchor = editor.anchor(model, tp.Example("a red fish", "no"))
-    assert anchor.size == 5 + 1
+    assert anchor.positions == 5 + 1
     assert anchor(model.unpatched().net).item() == pytest.approx(0, abs=1e-6)
     assert anchor(model.net).item() > 1e-3
     editor.reference = "before"

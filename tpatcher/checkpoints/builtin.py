@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tpatcher.checkpoints.train import Recipe, fit
 from tpatcher.data.builtin import LABELS, builtin_fc, builtin_qa
 from tpatcher.errors import unknown
 from tpatcher.example import Example
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 BuiltinName = Literal["builtin-fc", "builtin-qa"]
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # BART's order, so that its config's ids hold
@@ -35,23 +36,18 @@ def train_builtin(
     name: BuiltinName, out: Path, *, recipe: Recipe | None = None, progress: bool = True
 ) -> Path:
     """Train one of the two models; returns its folder, `out`."""
-    from transformers import set_seed
-
     if name not in BUILTIN:
         raise unknown("built-in model", name, BUILTIN)
     recipe = recipe or BUILTIN[name]
-    set_seed(recipe.seed)
+    transformers.set_seed(recipe.seed)
     split = builtin_fc() if name == "builtin-fc" else builtin_qa()
     tokenizer = small_tokenizer(split.train)
     net = small_classifier(tokenizer) if name == "builtin-fc" else small_seq2seq(tokenizer)
     return fit(net, tokenizer, split, out, recipe, progress)
 
 
-def small_tokenizer(rows: Sequence[Example], size: int = 5000) -> "PreTrainedTokenizerBase":
+def small_tokenizer(rows: Sequence[Example], size: int = 5000) -> PreTrainedTokenizerBase:
     """A byte-level BPE trained on texts and answers; it decodes every answer exactly."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-    from transformers import PreTrainedTokenizerFast
-
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     bpe.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
@@ -68,17 +64,15 @@ def small_tokenizer(rows: Sequence[Example], size: int = 5000) -> "PreTrainedTok
         single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
     names = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token"), SPECIAL, strict=True))
-    return PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=bpe, model_max_length=64, cls_token="<s>", sep_token="</s>", **names
     )
 
 
-def small_classifier(tokenizer: "PreTrainedTokenizerBase", width: int = 128) -> "PreTrainedModel":
+def small_classifier(tokenizer: PreTrainedTokenizerBase, width: int = 128) -> PreTrainedModel:
     """An untrained BERT that checks claims."""
-    from transformers import BertConfig, BertForSequenceClassification
-
-    return BertForSequenceClassification(
-        BertConfig(
+    return transformers.BertForSequenceClassification(
+        transformers.BertConfig(
             vocab_size=len(tokenizer),
             hidden_size=width,
             num_hidden_layers=2,
@@ -95,12 +89,10 @@ def small_classifier(tokenizer: "PreTrainedTokenizerBase", width: int = 128) -> 
     )
 
 
-def small_seq2seq(tokenizer: "PreTrainedTokenizerBase", width: int = 128) -> "PreTrainedModel":
+def small_seq2seq(tokenizer: PreTrainedTokenizerBase, width: int = 128) -> PreTrainedModel:
     """An untrained BART that answers questions greedily."""
-    from transformers import BartConfig, BartForConditionalGeneration, GenerationConfig
-
-    net = BartForConditionalGeneration(
-        BartConfig(
+    net = transformers.BartForConditionalGeneration(
+        transformers.BartConfig(
             vocab_size=len(tokenizer),
             d_model=width,
             encoder_layers=2,
@@ -114,7 +106,7 @@ def small_seq2seq(tokenizer: "PreTrainedTokenizerBase", width: int = 128) -> "Pr
             init_std=0.05,
         )
     )
-    net.generation_config = GenerationConfig(
+    net.generation_config = transformers.GenerationConfig(
         bos_token_id=0,
         pad_token_id=1,
         eos_token_id=2,

@@ -20,7 +20,7 @@ from tpatcher.errors import BadInput, NotFitted, Refused
 from tpatcher.example import Example
 from tpatcher.models.loading import load
 from tpatcher.models.model import Model
-from tpatcher.models.training import cross_entropy, descend, kl, logits
+from tpatcher.models.training import cross_entropy, descend, kl, logits, predict
 from tpatcher.patches.weights import matrices
 
 Lesson = tuple[str, list[int]]  # a text, and the label or tokens to say
@@ -91,8 +91,10 @@ def consolidate(
     """
     settings = settings or Settings()
     fixes = fixes_to_teach(model, learned)
-    asked = [e.text for e in fixes] + [t for e in fixes for t in e.rephrasings]
-    known = {t.strip() for t in asked}
+    also = [Example(t, e.answer, e.also) for e in fixes for t in e.rephrasings]
+    right = [e for e, ok in zip(also, model.correct(also), strict=True) if ok]
+    lessons = [(e.text, model.task.target(e.text, e.answer)) for e in (*fixes, *right)]
+    known = {e.text.strip() for e in (*fixes, *also)}
     ordinary = [t for t in dict.fromkeys(texts) if t.strip() not in known]
     if len(ordinary) < 10:
         raise NotFitted(f"{len(ordinary)} ordinary texts are too few to keep a model as it is")
@@ -100,11 +102,20 @@ def consolidate(
     cut = min(settings.held_out, len(ordinary) // 5)
     held, replayed = ordinary[:cut], ordinary[cut:]
     with files.new_directory(directory) as made:
-        net, steps = _tune(model, _lessons(model, fixes), replayed, settings, progress)
+        net, steps = _tune(model, lessons, replayed, settings, progress)
         net.save_pretrained(made)
         model.tokenizer.save_pretrained(made)
         new = load(made, task=model.task.name, device=str(model.net.device))
-        outcome = _check(model, new, fixes, canaries, held, steps)
+        same = [a == b for a, b in zip(model.answer(held), new.answer(held), strict=True)]
+        outcome = Outcome(
+            fixes=len(fixes),
+            lost=_broken(model, new, [*fixes, *also]),
+            canaries=len(canaries),
+            flipped=_broken(model, new, canaries),
+            held_out=len(held),
+            kept=sum(same) / len(same),
+            steps=steps,
+        )
         if reasons := outcome.reasons(settings):
             raise Refused("the new base is not good enough: " + "; ".join(reasons), outcome)
     return Model(new.net, new.tokenizer, model.task.name, name=str(directory)), outcome
@@ -124,15 +135,6 @@ def fixes_to_teach(model: Model, learned: Sequence[Example] = ()) -> list[Exampl
     return list(newest.values())
 
 
-def _lessons(model: Model, fixes: Sequence[Example]) -> list[Lesson]:
-    """Texts and targets of the fixes, and of their rephrasings that the model has right."""
-    pairs = [(e.text, e.answer) for e in fixes]
-    also = [Example(t, e.answer, e.also) for e in fixes for t in e.rephrasings]
-    right = model.correct(also)
-    pairs += [(e.text, e.answer) for e, ok in zip(also, right, strict=True) if ok]
-    return [(text, model.task.target(text, answer)) for text, answer in pairs]
-
-
 def _tune(
     model: Model, fixes: list[Lesson], texts: Sequence[str], settings: Settings, progress: bool
 ) -> tuple[PreTrainedModel, int]:
@@ -146,7 +148,7 @@ def _tune(
         list(matrices(net).values()), lr=settings.learning_rate, weight_decay=0.0
     )
     draw = random.Random(settings.seed)
-    replay = list(zip(texts, _predict(model, model.net, texts), strict=True))
+    replay = list(zip(texts, predict(model, model.net, texts), strict=True))
     sample = draw.sample(replay, min(len(replay), 300))
     enough = (1 + settings.retention) / 2  # beyond the bar, because held-out texts fare worse
     cooled = 1.0
@@ -154,8 +156,10 @@ def _tune(
         task = bar.add_task("teaching", total=settings.steps)
         for step in range(1, settings.steps + 1):
             force = model.task.force
-            mine = force(*_unzip(draw.sample(fixes, min(settings.fixes, len(fixes)))))
-            others = force(*_unzip(draw.sample(replay, min(settings.replay, len(replay)))))
+            mine = force(*zip(*draw.sample(fixes, min(settings.fixes, len(fixes))), strict=True))
+            others = force(
+                *zip(*draw.sample(replay, min(settings.replay, len(replay))), strict=True)
+            )
             with torch.no_grad():
                 before = logits(model, model.net, others)
             loss = cross_entropy(logits(model, net, mine), mine)
@@ -173,45 +177,10 @@ def _tune(
     return net.to(bare.dtype), step
 
 
-@torch.inference_mode()
-def _predict(model: Model, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
-    """The net's answers, in the form of the task's targets."""
-    parts = (texts[start : start + 32] for start in range(0, len(texts), 32))
-    return [one for part in parts for one in model.task.predict(net, part)]
-
-
 def _agreement(model: Model, net: PreTrainedModel, wanted: Sequence[Lesson]) -> float:
     """The share of lessons that the net answers as wanted."""
-    texts, targets = _unzip(wanted)
-    found = _predict(model, net, texts)
-    return sum(a == b for a, b in zip(found, targets, strict=True)) / len(wanted)
-
-
-def _unzip(pairs: Sequence[Lesson]) -> tuple[list[str], list[list[int]]]:
-    """Texts, and their targets."""
-    return [text for text, _ in pairs], [target for _, target in pairs]
-
-
-def _check(
-    model: Model,
-    new: Model,
-    fixes: Sequence[Example],
-    canaries: Sequence[Example],
-    held: Sequence[str],
-    steps: int,
-) -> Outcome:
-    """Compare both models on the fixes, the canaries and the held-out texts."""
-    also = [Example(t, e.answer, e.also) for e in fixes for t in e.rephrasings]
-    same = [a == b for a, b in zip(model.answer(held), new.answer(held), strict=True)]
-    return Outcome(
-        fixes=len(fixes),
-        lost=_broken(model, new, [*fixes, *also]),
-        canaries=len(canaries),
-        flipped=_broken(model, new, canaries),
-        held_out=len(held),
-        kept=sum(same) / len(same),
-        steps=steps,
-    )
+    found = predict(model, net, [text for text, _ in wanted])
+    return sum(a == b for a, (_, b) in zip(found, wanted, strict=True)) / len(wanted)
 
 
 def _broken(before: Model, after: Model, examples: Sequence[Example]) -> list[str]:

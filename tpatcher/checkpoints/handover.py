@@ -123,11 +123,9 @@ def move_reports(left: Store, begun: Store) -> None:
     The new store has them first: if this is stopped between the two, a report is there twice.
     """
     waiting = REPORT.c.settled.is_(None)
+    query = sa.select(*(column for column in REPORT.c if column.name != "id")).where(waiting)
     with left.writing() as old:
-        rows = [dict(row._mapping) for row in old.execute(sa.select(REPORT).where(waiting))]
-        if rows:
-            for row in rows:
-                del row["id"]
+        if rows := [dict(row._mapping) for row in old.execute(query)]:
             with begun.writing() as new:
                 new.execute(REPORT.insert(), rows)
             old.execute(REPORT.update().where(waiting).values(settled="moved"))

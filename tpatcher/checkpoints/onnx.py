@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,17 +28,14 @@ class _Forward(nn.Module):
     def __init__(self, net: nn.Module, names: Sequence[str]) -> None:
         super().__init__()
         self.net, self.names = net, list(names)
+        # a graph has no place for a cache, and a classifier has none
+        classifies = "Classification" in type(net).__name__
+        self.more = {} if classifies else {"use_cache": False}
 
     def forward(self, *tensors: Tensor) -> Tensor:
         given = dict(zip(self.names, tensors, strict=True))
         logits: Tensor = self.net(**given, **self.more).logits
         return logits
-
-    @property
-    def more(self) -> dict[str, bool]:
-        """Settings that keep what a graph has no place for out of it."""
-        classify = "Classification" in type(self.net).__name__
-        return {} if classify else {"use_cache": False}
 
 
 def check_installed() -> None:
@@ -102,22 +99,13 @@ def compare(model: Model, session: Any, texts: Sequence[str]) -> float:
         part = _forced(model, texts[start : start + 8])
         mine = model.task.logits(model.net(**part.inputs), part)
         given = {k: v.numpy() for k, v in part.inputs.items()}
-        theirs = model.task.logits(_Output(session.run(["logits"], given)[0]), part)
+        output = SimpleNamespace(logits=torch.from_numpy(session.run(["logits"], given)[0]))
+        theirs = model.task.logits(output, part)
         apart = max(apart, float((mine - theirs).abs().max()))
         if apart > CLOSE:
             raise NotExported(f"logits of the ONNX model differ by {apart:.2g}; it was not kept")
-        process = model.task.as_decoded
-        if (
-            not process(model.net, part, theirs)
-            .argmax(-1)
-            .equal(process(model.net, part, mine).argmax(-1))
-        ):
+        decoded = (model.task.as_decoded(model.net, part, one) for one in (mine, theirs))
+        best, their_best = (logits.argmax(-1) for logits in decoded)
+        if not best.equal(their_best):
             raise NotExported("the ONNX model would give another answer; it was not kept")
     return apart
-
-
-class _Output:
-    """Logits of another runtime, in the form of a net's output."""
-
-    def __init__(self, logits: np.ndarray[Any, Any]) -> None:
-        self.logits = torch.from_numpy(logits)

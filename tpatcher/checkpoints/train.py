@@ -11,16 +11,19 @@ import random
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import torch
+import transformers
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tpatcher.data.split import Split
 from tpatcher.errors import BadInput
 from tpatcher.example import Example
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 TaskName = Literal["classify", "seq2seq"]
 Row = dict[str, Any]
@@ -58,56 +61,45 @@ def train(
     progress: bool = True,
 ) -> Path:
     """Fine-tune a base model, a folder or a hub name, on a split's training part."""
-    from transformers import (
-        AutoModelForSeq2SeqLM,
-        AutoModelForSequenceClassification,
-        AutoTokenizer,
-    )
-
-    tokenizer = AutoTokenizer.from_pretrained(base)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(base)
     net: PreTrainedModel
     if task == "classify":
         labels = sorted({e.answer for e in split.train})
-        net = AutoModelForSequenceClassification.from_pretrained(
+        net = transformers.AutoModelForSequenceClassification.from_pretrained(
             base,
             num_labels=len(labels),
             id2label=dict(enumerate(labels)),
             label2id={label: i for i, label in enumerate(labels)},
         )
     else:
-        net = AutoModelForSeq2SeqLM.from_pretrained(base)
+        net = transformers.AutoModelForSeq2SeqLM.from_pretrained(base)
     recipe = recipe or (FEVER if task == "classify" else ZSRE)
     return fit(net, tokenizer, split, out, recipe, progress)
 
 
 def fit(
-    net: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
+    net: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
     split: Split,
     out: Path,
     recipe: Recipe,
     progress: bool = True,
 ) -> Path:
     """Train a net and save it with its tokenizer; `out` must be new or empty."""
-    from transformers import (
-        DataCollatorForSeq2Seq,
-        DataCollatorWithPadding,
-        Trainer,
-        TrainingArguments,
-    )
-
     if out.exists() and any(out.iterdir()):
         raise BadInput(f"{out} is not empty; give a new folder, or remove what is in it")
     work = _work_dir(out, recipe)
     seq2seq = net.config.is_encoder_decoder
     rows = _encode(net, tokenizer, split.train)
     collate: Collate = (
-        DataCollatorForSeq2Seq(tokenizer, net) if seq2seq else DataCollatorWithPadding(tokenizer)
+        transformers.DataCollatorForSeq2Seq(tokenizer, net)
+        if seq2seq
+        else transformers.DataCollatorWithPadding(tokenizer)
     )
     net.config.output_hidden_states = recipe.agreement > 0
-    trainer = Trainer(
+    trainer = transformers.Trainer(
         net,
-        TrainingArguments(
+        transformers.TrainingArguments(
             output_dir=str(work),
             num_train_epochs=recipe.epochs,
             learning_rate=recipe.rate,
@@ -126,7 +118,7 @@ def fit(
         ),
         train_dataset=rows,
         data_collator=_paired(rows, collate) if recipe.agreement else collate,
-        compute_loss_func=Agreement(recipe) if recipe.agreement else None,
+        compute_loss_func=partial(agreement_loss, recipe) if recipe.agreement else None,
     )
     trainer.train(resume_from_checkpoint=_checkpoint(work))
     net.config.output_hidden_states = False
@@ -150,40 +142,32 @@ def _paired(rows: list[Row], collate: Collate) -> Collate:
     return both
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
+def agreement_loss(
+    recipe: Recipe, outputs: Any, labels: Tensor, num_items_in_batch: object = None
+) -> Tensor:
     """Cross-entropy plus a loss that draws an example's hidden state to its rephrasing's.
 
     InfoNCE: a softmax over the cosines in a batch, at every answer position. Examples that the
     model does not know then have similar states in other words too, so that a patch covers them.
+    The second half of the batch rephrases the first.
     """
-
-    recipe: Recipe
-
-    def __call__(
-        self, outputs: Any, labels: "Tensor", num_items_in_batch: object = None
-    ) -> "Tensor":
-        """The loss of a batch whose second half rephrases its first."""
-        import torch
-        from torch.nn import functional as F
-
-        logits = outputs.logits.flatten(0, -2)
-        loss = F.cross_entropy(logits, labels.flatten(), label_smoothing=self.recipe.smoothing)
-        states, answers = (
-            (outputs.decoder_hidden_states[-1][:, 1:], labels[:, 1:])  # the first only emits <s>
-            if labels.dim() == 2
-            else (outputs.hidden_states[-1][:, 0], labels)
-        )
-        halves = zip(states.chunk(2), answers.chunk(2), strict=True)
-        one, two = (F.normalize(state[answer >= 0], dim=-1) for state, answer in halves)
-        alike = one @ two.T / TEMPERATURE
-        same = torch.arange(len(alike), device=alike.device)
-        agreement = F.cross_entropy(alike, same) + F.cross_entropy(alike.T, same)
-        return loss + self.recipe.agreement * agreement
+    logits = outputs.logits.flatten(0, -2)
+    loss = F.cross_entropy(logits, labels.flatten(), label_smoothing=recipe.smoothing)
+    states, answers = (
+        (outputs.decoder_hidden_states[-1][:, 1:], labels[:, 1:])  # the first only emits <s>
+        if labels.dim() == 2
+        else (outputs.hidden_states[-1][:, 0], labels)
+    )
+    halves = zip(states.chunk(2), answers.chunk(2), strict=True)
+    one, two = (F.normalize(state[answer >= 0], dim=-1) for state, answer in halves)
+    alike = one @ two.T / TEMPERATURE
+    same = torch.arange(len(alike), device=alike.device)
+    agreement = F.cross_entropy(alike, same) + F.cross_entropy(alike.T, same)
+    return loss + recipe.agreement * agreement
 
 
 def save(
-    net: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", folder: Path, half: bool
+    net: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, half: bool
 ) -> None:
     """Write a net and its tokenizer, as float16 if `half`; the config keeps float32."""
     state = net.state_dict()
@@ -212,7 +196,7 @@ def _checkpoint(work: Path) -> str | None:
 
 
 def _encode(
-    net: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", rows: Sequence[Example]
+    net: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: Sequence[Example]
 ) -> list[Row]:
     """Token ids, labels and rephrasings of each row, truncated to the context."""
     texts = tokenizer([e.text for e in rows], truncation=True)["input_ids"]
@@ -228,18 +212,16 @@ def _encode(
 
 
 def _revive_unused_tokens(
-    net: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", rows: list[Row]
+    net: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: list[Row]
 ) -> None:
     """Set the embedding of each unused token to the sum of its parts, with the usual norm.
 
     Training pushes tokens that no row has all the same way, until no hidden state lets one win.
     """
-    import torch
-
     used = {i for row in rows for i in (*row["input_ids"], *row["labels"])}
     table = net.get_input_embeddings().weight.data
     length = table[sorted(used)].norm(dim=-1).mean()
     for left, right in json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]:
         a, b, both = tokenizer.convert_tokens_to_ids([left, right, left + right])
         if both not in used:
-            table[both] = length * torch.nn.functional.normalize(table[a] + table[b], dim=-1)
+            table[both] = length * F.normalize(table[a] + table[b], dim=-1)

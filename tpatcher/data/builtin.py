@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from tpatcher.data.split import Split
 from tpatcher.example import Example, matches
@@ -22,9 +22,6 @@ VALIDATION = 0.05  # share of trained facts that keep one training phrasing back
 BOTH = 0.4  # share of trained facts of which a true and a false claim are made
 LABELS = ("REFUTES", "SUPPORTS")
 DOUBLED = ("..", "!.", "?.", "??")
-
-Form = Literal["question", "claim"]
-Use = Literal["train", "test", "rephrase"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +63,17 @@ def facts() -> tuple[Fact, ...]:
 
 
 @cache
-def phrasings() -> dict[str, dict[Form, dict[Use, list[str]]]]:
-    """Templates by relation, form and use."""
-    found: dict[str, dict[Form, dict[Use, list[str]]]] = json.loads(
-        (FACTS / "phrasings.json").read_text(encoding="utf-8")
-    )
-    return found
+def phrasings() -> Any:
+    """Templates by relation, form (question or claim) and use (train, test or rephrase)."""
+    return json.loads((FACTS / "phrasings.json").read_text(encoding="utf-8"))
 
 
 def builtin_qa(seed: int = 0) -> Split:
     """The facts as questions, for a model that generates the answer."""
     rng = random.Random(seed)
     held, trained = _divide(rng)
-    return _split(
-        [Item(f, "", f.answer, f.also) for f in trained],
-        [Item(f, "", f.answer, f.also) for f in held],
-        "question",
-        rng,
-    )
+    learned, asked = ([Item(f, "", f.answer, f.also) for f in part] for part in (trained, held))
+    return _split(learned, asked, "question", rng)
 
 
 def builtin_fc(seed: int = 0) -> Split:
@@ -143,7 +133,7 @@ def _of_relation(relation: str) -> tuple[Fact, ...]:
     return tuple(f for f in facts() if f.relation == relation)
 
 
-def _split(trained: Sequence[Item], held: Sequence[Item], form: Form, rng: random.Random) -> Split:
+def _split(trained: Sequence[Item], held: Sequence[Item], form: str, rng: random.Random) -> Split:
     train, val, test, edit = [], [], [], []
     for item in trained:
         ways = phrasings()[item.fact.relation][form]

@@ -1,5 +1,6 @@
 """CounterFact, facts to be replaced by false ones (Meng et al. 2022)."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from tpatcher.data.fields import inner, others, text, texts
@@ -9,7 +10,6 @@ from tpatcher.data.reader import read
 from tpatcher.data.split import Split, by_ratio
 from tpatcher.example import Example
 
-RATIOS = (0.8, 0.1, 0.1)  # true facts to train on, true facts to test with, facts to replace
 PARTS = ("counterfact-train.json", "counterfact-val.json")
 WHOLE = ("counterfact.json",)
 
@@ -26,7 +26,7 @@ def counterfact(folder: Path | str, *, seed: int = 0, skip_bad: bool = False) ->
         edits = read(second[0], rewrite, skip_bad=skip_bad)
         train, _, test = by_ratio(facts, (0.9, 0.0, 0.1), seed)
     else:
-        train, test, edits = by_ratio(facts, RATIOS, seed)
+        train, test, edits = by_ratio(facts, seed=seed)
     return Split(
         train=[true for true, _ in train],
         edit=[false for _, false in edits],
@@ -36,36 +36,24 @@ def counterfact(folder: Path | str, *, seed: int = 0, skip_bad: bool = False) ->
 
 def rewrite(row: Row) -> tuple[Example, Example]:
     """A fact as it is and as it shall be, in the original nested form or the compact one."""
-    return nested(row) if "requested_rewrite" in row else compact(row)
+    true, wanted = _nested(row) if "requested_rewrite" in row else _compact(row)
+    true = replace(true, rephrasings=others(true.text, true.rephrasings))
+    return true, replace(true, answer=wanted)
 
 
-def compact(row: Row) -> tuple[Example, Example]:
+def _compact(row: Row) -> tuple[Example, str]:
     """One prompt, one rephrasing and one neighbour a row."""
     near = Example(text(row, "locality_prompt"), text(row, "locality_ground_truth"))
-    return pair(
-        text(row, "prompt"),
-        text(row, "ground_truth"),
-        text(row, "target_new"),
-        texts(row, "rephrase_prompt"),
-        (near,),
-    )
+    prompt, answer, wanted = (text(row, n) for n in ("prompt", "ground_truth", "target_new"))
+    phrasings = tuple(texts(row, "rephrase_prompt"))
+    return Example(prompt, answer, rephrasings=phrasings, unrelated=(near,)), wanted
 
 
-def nested(row: Row) -> tuple[Example, Example]:
+def _nested(row: Row) -> tuple[Example, str]:
     """A prompt with a gap for its subject; the neighbours share the true answer."""
     asked = inner(row, "requested_rewrite")
-    true, false = (text(inner(asked, name), "str") for name in ("target_true", "target_new"))
+    answer, wanted = (text(inner(asked, name), "str") for name in ("target_true", "target_new"))
     prompt = text(asked, "prompt").replace("{}", text(asked, "subject"))
-    near = tuple(Example(p, true) for p in texts(row, "neighborhood_prompts"))
-    return pair(prompt, true, false, texts(row, "paraphrase_prompts"), near)
-
-
-def pair(
-    prompt: str, true: str, false: str, phrasings: list[str], near: tuple[Example, ...]
-) -> tuple[Example, Example]:
-    """The true and the false example of one prompt."""
-    rephrasings = others(prompt, phrasings)
-    return (
-        Example(prompt, true, rephrasings=rephrasings, unrelated=near),
-        Example(prompt, false, rephrasings=rephrasings, unrelated=near),
-    )
+    near = tuple(Example(p, answer) for p in texts(row, "neighborhood_prompts"))
+    phrasings = tuple(texts(row, "paraphrase_prompts"))
+    return Example(prompt, answer, rephrasings=phrasings, unrelated=near), wanted

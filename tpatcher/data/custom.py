@@ -10,7 +10,6 @@ from tpatcher.errors import BadInput
 from tpatcher.example import Example
 
 TEXT = ("text", "question", "claim", "sentence", "input", "src")
-RATIOS = (0.8, 0.1, 0.1)  # training, test and edit set, where all are in one file
 
 
 def read_examples(path: Path | str, *, skip_bad: bool = False) -> list[Example]:
@@ -30,7 +29,7 @@ def read_texts(path: Path | str, *, skip_bad: bool = False) -> list[str]:
 def own(path: Path | str, *, seed: int = 0, skip_bad: bool = False) -> Split:
     """A user's dataset: a folder with train, edit and test files, or one file to split."""
     if not Path(path).is_dir():
-        train, test, edit = by_ratio(read_examples(path, skip_bad=skip_bad), RATIOS, seed)
+        train, test, edit = by_ratio(read_examples(path, skip_bad=skip_bad), seed=seed)
         return Split(train=train, edit=edit, test=test)
     names = [kind + zipped for kind in FORMATS for zipped in ("", ".gz")]
     parts: dict[str, list[Example]] = {}

@@ -11,7 +11,6 @@ from tpatcher.errors import BadInput
 from tpatcher.example import Example
 
 LABELS = ("SUPPORTS", "REFUTES")
-RATIOS = (0.8, 0.1, 0.1)  # of the training file: D'_train, D_val, D_edit
 FILES = ("fever*train*", "fever*dev*")  # as fever-train-kilt.jsonl, fever-dev-kilt.jsonl.gz
 
 
@@ -24,31 +23,11 @@ def fever(folder: Path | str, *, seed: int = 0, skip_bad: bool = False) -> Split
     """
     train, dev = (read(path, claim, skip_bad=skip_bad) for path in locate(folder, FILES))
     rephrased = [example for example in dev if example.rephrasings]
-    if len(rephrased) <= sum(bool(example.rephrasings) for example in train):
-        return _as_in_the_paper(train, dev, seed)
-    rest = [example for example in dev if not example.rephrasings]
-    return Split(train=train, edit=rephrased, test=rest)
-
-
-def fever_files(
-    train: Path | str,
-    test: Path | str,
-    edit: Path | str | None = None,
-    *,
-    seed: int = 0,
-    skip_bad: bool = False,
-) -> Split:
-    """The FEVER of these files; without a file `edit`, a tenth of the training claims are edits."""
-    rows = read(train, claim, skip_bad=skip_bad)
-    held = read(test, claim, skip_bad=skip_bad)
-    if edit is not None:
-        return Split(train=rows, edit=read(edit, claim, skip_bad=skip_bad), test=held)
-    return _as_in_the_paper(rows, held, seed)
-
-
-def _as_in_the_paper(rows: list[Example], held: list[Example], seed: int) -> Split:
-    train, val, edit = by_ratio(rows, RATIOS, seed)
-    return Split(train=train, edit=edit, test=held, val=val)
+    if len(rephrased) > sum(bool(example.rephrasings) for example in train):
+        rest = [example for example in dev if not example.rephrasings]
+        return Split(train=train, edit=rephrased, test=rest)
+    train, val, edit = by_ratio(train, seed=seed)
+    return Split(train=train, edit=edit, test=dev, val=val)
 
 
 def claim(row: Row) -> Example:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from tpatcher.data.formats import Row
 from tpatcher.errors import BadInput
-from tpatcher.example import normal
+from tpatcher.example import listed, normal
 
 
 def text(row: Row, *names: str) -> str:
@@ -20,13 +20,7 @@ def text(row: Row, *names: str) -> str:
 
 def texts(row: Row, *names: str) -> list[str]:
     """The texts in the first of these fields that the row has: a list of them, one, or none."""
-    for name in names:
-        if row.get(name) is not None:
-            found = [row[name]] if isinstance(row[name], str) else row[name]
-            if not isinstance(found, list) or not all(isinstance(t, str) for t in found):
-                raise BadInput(f"{name!r} must be a list of texts; found {found!r:.60}")
-            return [t for t in found if t.strip()]
-    return []
+    return next((listed(row, name, str) for name in names if row.get(name) is not None), [])
 
 
 def inner(row: Row, name: str) -> Row:
@@ -37,20 +31,12 @@ def inner(row: Row, name: str) -> Row:
     return found
 
 
-def objects(row: Row, name: str) -> list[Row]:
-    """The objects in a field, or none."""
-    found = [] if row.get(name) is None else row[name]
-    if not isinstance(found, list) or not all(isinstance(o, dict) for o in found):
-        raise BadInput(f"{name!r} must be a list of objects; found {found!r:.60}")
-    return found
-
-
 def answers(row: Row) -> list[str]:
     """The distinct answers of a row, either in `answers` or in KILT's `output`.
 
     KILT also lists answers without evidence; as in the paper's data they count only if none has.
     """
-    outputs = [o for o in objects(row, "output") if o.get("answer") is not None]
+    outputs = [o for o in listed(row, "output", dict) if o.get("answer") is not None]
     cited = [o for o in outputs if "provenance" in o] or outputs
     found = [text(o, "answer") for o in cited] or texts(row, "answers")
     if not found:

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from tpatcher.errors import BadInput
@@ -18,7 +18,7 @@ class Split:
     train: Sequence[Example]
     edit: Sequence[Example]
     test: Sequence[Example]
-    val: Sequence[Example] = field(default=())
+    val: Sequence[Example] = ()
 
     def retained(
         self, tr: int = 10_000, memory: int = 40_000, seed: int = 0
@@ -41,7 +41,7 @@ class Split:
 
 
 def by_ratio(
-    rows: Sequence[T], ratios: tuple[float, float, float], seed: int = 0
+    rows: Sequence[T], ratios: tuple[float, float, float] = (0.8, 0.1, 0.1), seed: int = 0
 ) -> tuple[list[T], list[T], list[T]]:
     """Training, validation and edit parts of an original training set, by the paper's ratios.
 

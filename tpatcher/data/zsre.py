@@ -1,6 +1,6 @@
 """zsRE, closed-book question answering (Levy et al. 2017; rephrasings by De Cao et al. 2021)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from tpatcher.data.custom import read_texts
@@ -35,32 +35,16 @@ def zsre(
     trained on beyond the training file.
     """
     train, second, *more = locate(folder, KILT, (*MEND, LEVY, ENTITY), (*MEND, LEVY), MEND)
-    if not more:
-        return zsre_files(train, [second], without=without, seed=seed, skip_bad=skip_bad)
-    return zsre_files(train, more, second, without=without, seed=seed, skip_bad=skip_bad)
-
-
-def zsre_files(
-    train: Path | str,
-    tests: Sequence[Path | str],
-    edit: Path | str | None = None,
-    *,
-    without: Path | str | Iterable[str] = (),
-    seed: int = 0,
-    skip_bad: bool = False,
-) -> Split:
-    """The zsRE of these files; without a file `edit`, some of the training questions are edits."""
-    rows = read(train, question, skip_bad=skip_bad)
-    held = [e for path in tests for e in read(path, question, skip_bad=skip_bad)]
+    rows, held = (read(path, question, skip_bad=skip_bad) for path in (train, second))
     seen = set(read_texts(without) if isinstance(without, Path | str) else without)
     val: list[Example] = []
-    if edit is None:
-        rows, val, edits = by_ratio(rows, RATIOS, seed)
-    else:
+    if more:
+        edits, held = held, [e for p in more for e in read(p, question, skip_bad=skip_bad)]
         # Files from several sources overlap, which those of one release do not.
-        edits = read(edit, question, skip_bad=skip_bad)
         seen.update(example.text for example in (*rows, *edits))
         held = list({example.text: example for example in held}.values())
+    else:
+        rows, val, edits = by_ratio(rows, RATIOS, seed)
     if seen:  # a question seen in other words is no test either
         held = [e for e in held if seen.isdisjoint((e.text, *e.rephrasings))]
     return Split(train=rows, edit=edits, test=held, val=val)

@@ -21,9 +21,12 @@ class Editor(ABC):
 
     name: ClassVar[str]
 
-    @abstractmethod
     def fit(self, model: Model, examples: Sequence[str | Example]) -> Self:
-        """Learn from ordinary examples what the method needs, once per base model."""
+        """Learn from ordinary examples what the method needs, once per base model.
+
+        A method that learns from mistakes alone has nothing to do here.
+        """
+        return self
 
     @abstractmethod
     def solve(self, model: Model, example: Example) -> Patch:

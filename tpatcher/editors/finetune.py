@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from tpatcher.editors.base import Editor
 from tpatcher.errors import NotFitted
-from tpatcher.example import Example
+from tpatcher.example import Example, text_of
 from tpatcher.models.model import Model
 from tpatcher.models.traces import targets_to_follow
 from tpatcher.models.training import cross_entropy, descend, force, kl, logits, trainable
@@ -51,17 +51,8 @@ class FineTune(Editor):
     def solve(self, model: Model, example: Example) -> Patch:
         net, fresh = trainable(model, list(matrices(model.net, self.layers)))
         anchor = self.anchor(model, example) if self.constrained else None
-        steps, right = tune(
-            model=model,
-            net=net,
-            parameters=list(fresh.values()),
-            example=example,
-            learning_rate=self.learning_rate,
-            steps=self.steps,
-            anchor=anchor,
-            kl_weight=self.kl_weight,
-        )
-        certificate = Certificate(fixed=right, steps=steps)
+        tuned = list(fresh.values())
+        certificate = tune(model, net, tuned, example, self.learning_rate, self.steps, anchor)
         return Weights(example=example, editor=self.name, certificate=certificate, values=fresh)
 
     def anchor(self, model: Model, example: Example) -> "KLAnchor":
@@ -69,12 +60,12 @@ class FineTune(Editor):
         if not self.memory:
             raise NotFitted("the KL term needs ordinary examples: call fit(model, examples) first")
         draw = random.Random(f"{self.seed} {example.text}")
-        known = [i for i in self.memory if (i if isinstance(i, str) else i.text) != example.text]
+        known = [i for i in self.memory if text_of(i) != example.text]
         past = [p.example for p in model.patches if p.example and p.example.text != example.text]
         items = draw.sample(known, min(self.kl_batch, len(known)))
         items += draw.sample(past, min(self.kl_past, len(past)))
         reference = model.unpatched() if self.reference == "initial" else model.twin()
-        return KLAnchor(model, reference, items)
+        return KLAnchor(model, reference, items, self.kl_weight)
 
 
 def tune(
@@ -85,9 +76,8 @@ def tune(
     learning_rate: float,
     steps: int,
     anchor: "KLAnchor | None" = None,
-    kl_weight: float = 1.0,
-) -> tuple[int, bool]:
-    """Train parameters of a net until it answers rightly; returns the steps, and if it does.
+) -> Certificate:
+    """Train parameters of a net until it answers rightly; certifies if it does, and the steps.
 
     The net is really run only once its logits along the answer prefer every token of it.
     """
@@ -101,39 +91,38 @@ def tune(
             with torch.inference_mode():
                 answer = model.task.answer(net, [example.text])[0]  # type: ignore[arg-type]
             if model.accepts(example, answer):
-                return step, True
+                return Certificate(fixed=True, steps=step)
         if step == steps:
             break
         loss = cross_entropy(current, forced)
         if anchor is not None:
-            loss = loss + kl_weight * anchor(net)
+            loss = loss + anchor(net)
         descend(loss, adam)
-    return steps, False
+    return Certificate(fixed=False, steps=steps)
 
 
 class KLAnchor:
     """Examples whose answers should stay, with the reference model's logits for them."""
 
     def __init__(
-        self, model: Model, reference: Model, items: Sequence[str | Example], batch: int = 64
+        self, model: Model, reference: Model, items: Sequence[str | Example], weight: float = 1.0
     ) -> None:
-        self.model, self.size = model, len(items)
+        self.model, self.weight = model, weight
         self.parts: list[tuple[TeacherForced, Tensor]] = []
-        for start in range(0, len(items), batch):
-            part = items[start : start + batch]
-            texts = [i.text if isinstance(i, Example) else i for i in part]
-            forced = model.task.force(texts, targets_to_follow(reference, part))
+        for start in range(0, len(items), 64):
+            part = items[start : start + 64]
+            forced = model.task.force(list(map(text_of, part)), targets_to_follow(reference, part))
             with torch.no_grad():
                 self.parts.append((forced, logits(model, reference.net, forced)))
+        self.positions = sum(len(forced.row) for forced, _ in self.parts)
 
     def __call__(self, net: nn.Module) -> Tensor:
-        """KL(reference ‖ net), averaged over all answer positions."""
-        total = sum(len(forced.row) for forced, _ in self.parts)
+        """KL(reference ‖ net), averaged over all answer positions, times the weight."""
         terms = [
-            kl(reference, logits(self.model, net, forced)) * len(forced.row) / total
+            kl(reference, logits(self.model, net, forced)) * len(forced.row) / self.positions
             for forced, reference in self.parts
         ]
-        return torch.stack(terms).sum()
+        return self.weight * torch.stack(terms).sum()
 
 
 @dataclass

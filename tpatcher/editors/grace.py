@@ -7,9 +7,8 @@ answer position that is wrong gets an entry, so that generated answers of severa
 fixed.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -45,13 +44,14 @@ class Book:
             return self._append(key, value, token, radius)
         to_each = distances(key[None], self.keys)[0]
         nearest = int(to_each.argmin())
+        self.radii = self.radii.clone()  # an older patch holds the tensor
         gap, its_radius = float(to_each[nearest]), float(self.radii[nearest])
         if gap > radius + its_radius:
             return self._append(key, value, token, radius)
         if int(self.tokens[nearest]) == token:
-            self._set_radius(nearest, max(its_radius, gap))
+            self.radii[nearest] = max(its_radius, gap)
             return nearest
-        self._set_radius(nearest, min(its_radius, gap / 2 - 1e-5))
+        self.radii[nearest] = min(its_radius, gap / 2 - 1e-5)
         return self._append(key, value, token, min(radius, gap / 2))
 
     def _append(self, key: Tensor, value: Tensor, token: int, radius: float) -> int:
@@ -60,10 +60,6 @@ class Book:
         self.radii = torch.cat([self.radii, self.radii.new_tensor([radius])])
         self.tokens = torch.cat([self.tokens, torch.tensor([token])])
         return len(self.keys) - 1
-
-    def _set_radius(self, entry: int, radius: float) -> None:
-        self.radii = self.radii.clone()  # an older patch holds the tensor
-        self.radii[entry] = radius
 
 
 @dataclass
@@ -76,10 +72,6 @@ class Grace(Editor):
     learning_rate: float = 1.0
     steps: int = 100
     seed: int = 0
-
-    def fit(self, model: Model, examples: Sequence[str | Example]) -> Self:
-        """Nothing to do: GRACE learns from mistakes alone."""
-        return self
 
     def solve(self, model: Model, example: Example) -> Codebook:
         layer = self.layer if self.layer is not None else max(-2, -model.n_layers)
@@ -94,12 +86,11 @@ class Grace(Editor):
         # behind the stock inputs come the activations of added neurons: no part of a key
         d, h = layer_ffn.width, inputs.shape[1] - layer_ffn.rows(net)
         past = effective(model.patches, layer)
-        book = Book(
-            keys=past.keys if past else torch.empty(0, h),
-            radii=past.radii if past else torch.empty(0),
-            values=past.values if past else torch.empty(0, d),
-            tokens=past.tokens if past else torch.empty(0, dtype=torch.long),
-        )
+        if past:
+            book = Book(past.keys, past.radii, past.values, past.tokens)
+        else:
+            none = torch.empty(0)
+            book = Book(torch.empty(0, h), none, torch.empty(0, d), none.long())
         wrong = (current.argmax(-1).cpu() != forced.tokens).nonzero()[:, 0].tolist()
         draw = torch.Generator().manual_seed(self.seed)
         entries = set()

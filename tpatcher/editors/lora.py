@@ -1,13 +1,12 @@
 """LoRA (Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, ICLR 2022), one adapter per
 mistake.
 
-Each matrix W becomes W + (α/r)·B·A (their Section 4.1, Eq. 3), trained through peft and merged: the
+Each matrix W becomes W + (α/r)·B·A (their Eq. 3), trained through peft and merged: the
 patch holds whole weights, as that of fine-tuning does.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import torch
 from torch import nn
@@ -19,7 +18,6 @@ from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.nets import ffn
 from tpatcher.nets.twin import twin
-from tpatcher.patches.certificate import Certificate
 from tpatcher.patches.weights import Weights, matrices, swap
 
 
@@ -34,10 +32,6 @@ class Lora(Editor):
     steps: int = 200
     layers: Literal["last", "all"] = "all"
     seed: int = 0
-
-    def fit(self, model: Model, examples: Sequence[str | Example]) -> Self:
-        """Nothing to do: LoRA learns from mistakes alone."""
-        return self
 
     def solve(self, model: Model, example: Example) -> Weights:
         try:
@@ -62,11 +56,10 @@ class Lora(Editor):
             torch.manual_seed(self.seed)
             inject_adapter_in_model(config, net)
         adapters = [p for n, p in net.named_parameters() if "lora_" in n]
-        steps, right = tune(model, net, adapters, example, self.learning_rate, self.steps)
+        certificate = tune(model, net, adapters, example, self.learning_rate, self.steps)
         values = {}
         for name in names:
             layer = net.get_submodule(name)
             change = layer.get_delta_weight("default")  # type: ignore[operator]
             values[f"{name}.weight"] = layer.get_base_layer().weight + change  # type: ignore[operator]
-        certificate = Certificate(fixed=right, steps=steps)
         return Weights(example=example, editor=self.name, certificate=certificate, values=values)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers import PreTrainedModel
 
 from tpatcher.models.model import Model
 from tpatcher.nets.tasks import TeacherForced
@@ -22,6 +23,13 @@ def logits(model: Model, net: nn.Module, forced: TeacherForced) -> Tensor:
     """The logits of a net, a twin of the model's, at the answer positions (P, labels or tokens)."""
     inputs = {k: v.to(model.net.device) for k, v in forced.inputs.items()}
     return model.task.logits(net(**inputs), forced).float()
+
+
+@torch.inference_mode()
+def predict(model: Model, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
+    """The answers of a net, a twin of the model's, in the form of the task's targets."""
+    parts = (texts[start : start + 32] for start in range(0, len(texts), 32))
+    return [one for part in parts for one in model.task.predict(net, part)]
 
 
 def cross_entropy(logits: Tensor, forced: TeacherForced) -> Tensor:

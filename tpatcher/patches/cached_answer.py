@@ -72,13 +72,9 @@ def token_states(
     device = next(body.parameters()).device
     inputs = {k: v.to(device) for k, v in inputs.items()}
     layers = body(**inputs, output_hidden_states=True).hidden_states
-    first, last = (_normalised(t.float()) for t in (layers[0], layers[-1]))
-    return torch.cat([first, last], dim=-1), inputs["attention_mask"]
-
-
-def _normalised(tokens: Tensor) -> Tensor:
-    """Each state at zero mean and unit variance: encoders differ much in scale."""
-    return nn.functional.layer_norm(tokens, tokens.shape[-1:])
+    # each state at zero mean and unit variance: encoders differ much in scale
+    ends = [nn.functional.layer_norm(t.float(), t.shape[-1:]) for t in (layers[0], layers[-1])]
+    return torch.cat(ends, dim=-1), inputs["attention_mask"]
 
 
 @cache
@@ -145,13 +141,8 @@ class CachedAnswer(Patch):
 
 def _by_scope(cached: Sequence[CachedAnswer]) -> list[list[CachedAnswer]]:
     """The cached edits, grouped by the scope classifier that they were made with."""
-    groups: list[list[CachedAnswer]] = []
+    groups: dict[tuple[Any, ...], list[CachedAnswer]] = {}
     for patch in cached:
-        for group in groups:
-            same = group[0].encoder == patch.encoder
-            if same and all(torch.equal(t, patch.scope[k]) for k, t in group[0].scope.items()):
-                group.append(patch)
-                break
-        else:
-            groups.append([patch])
-    return groups
+        parameters = (tensor.numpy().tobytes() for tensor in patch.scope.values())
+        groups.setdefault((patch.encoder, *parameters), []).append(patch)
+    return list(groups.values())

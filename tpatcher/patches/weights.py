@@ -53,7 +53,7 @@ class Weights(Patch):
         stock: _StockParameters = vars(net).get("stock_weights", _StockParameters())
         current = dict(net.named_parameters())
         swap(net, {n: _replacement(current[n], value) for n, value in changed.items()})
-        swap(net, {n: _back_on_device(stock[n], current[n]) for n in restored})
+        swap(net, {n: _replacement(current[n], stock[n]) for n in restored})
         # in vars(net), outside the module tree: neither state_dict nor parameters() show it
         vars(net)["stock_weights"] = _StockParameters({n: stock.get(n, current[n]) for n in new})
 
@@ -95,16 +95,14 @@ def _all_modules(net: nn.Module) -> Iterator[nn.Module]:
 
 
 def _replacement(parameter: nn.Parameter, value: Tensor) -> nn.Parameter:
-    """A new parameter with this value, on the old one's device and in its dtype."""
+    """A parameter with this value, on the old one's device and in its dtype.
+
+    A value that is such a parameter already, as a stock one is, is itself returned.
+    """
     made = value.to(parameter.device, parameter.dtype)
-    return nn.Parameter(made, requires_grad=parameter.requires_grad)
-
-
-def _back_on_device(stock: nn.Parameter, current: nn.Parameter) -> nn.Parameter:
-    """The stock parameter; a copy of it if the net has moved to another device since."""
-    if stock.device == current.device:
-        return stock
-    return _replacement(stock, stock.detach().to(current.device))
+    if isinstance(made, nn.Parameter):
+        return made
+    return nn.Parameter(made.detach(), requires_grad=parameter.requires_grad)
 
 
 def matrices(net: nn.Module, layers: Literal["last", "all"] = "all") -> dict[str, nn.Parameter]:

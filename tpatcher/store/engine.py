@@ -12,6 +12,7 @@ from tpatcher.patches.pack import Base
 from tpatcher.store.tables import ABOUT, METADATA
 
 VERSION = 3  # of the tables; 1 and 2 were never released
+DAMAGED = ("malformed", "not a database", "invalid page", "no such table")
 LOCK = 0x7A7C  # any number that every writer of a PostgreSQL store agrees on
 
 
@@ -51,13 +52,10 @@ def prepare(connection: sa.Connection, base: Base) -> Base:
         connection.execute(ABOUT.insert().values(**values))
         return base
     if about.version != VERSION:
+        older = "export its fixes as a pack with the tpatcher that wrote it, and import that"
         raise BadInput(
             f"this store has version {about.version}, but this tpatcher reads version {VERSION}; "
-            + (
-                "use a newer tpatcher"
-                if about.version > VERSION
-                else "export its fixes as a pack with the tpatcher that wrote it, and import that"
-            )
+            + ("use a newer tpatcher" if about.version > VERSION else older)
         )
     return Base(about.base_name, about.base)
 
@@ -73,10 +71,7 @@ def translate_errors() -> Iterator[None]:
         reason = str(getattr(error, "orig", None) or error).splitlines()[0]
         if isinstance(error, sa.exc.DataError) or "NUL" in reason:
             raise BadInput(f"a text holds characters that cannot be stored: {reason}") from error
-        if any(
-            sign in reason
-            for sign in ("malformed", "not a database", "invalid page", "no such table")
-        ):
+        if any(sign in reason for sign in DAMAGED):
             raise Damaged(f"the store's database is damaged: {reason}") from error
         raise NotStored(f"the store failed, and nothing was changed: {reason}") from error
 

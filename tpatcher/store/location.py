@@ -108,12 +108,15 @@ def peek(url: str) -> Iterator[sa.Connection | None]:
 
 def without_password(url: str) -> str:
     """A store's URL as it may be written down."""
-    return _with(url, None)
+    return with_password(url, "")
 
 
 def with_password(url: str, mine: str) -> str:
-    """A URL that was written down, with the password of the URL `mine`."""
-    return _with(url, sa.make_url(mine).password if "://" in mine else None)
+    """A URL that was written down, with the password of the URL `mine`, if that has one."""
+    if "://" not in url:
+        return url
+    password = sa.make_url(mine).password if "://" in mine else None
+    return sa.make_url(url)._replace(password=password).render_as_string(hide_password=False)
 
 
 def _successor(connection: sa.Connection) -> Successor | None:
@@ -126,11 +129,3 @@ def _successor(connection: sa.Connection) -> Successor | None:
     if row.checksum != log.content({"id": row.id, "model": row.model, "store": row.store}):
         raise Damaged(f"entry {head}, the move, is not what was written: its checksum differs")
     return Successor(row.model, row.store)
-
-
-def _with(url: str, password: str | None) -> str:
-    if "://" not in url:
-        return url
-    u = sa.make_url(url)
-    made = sa.URL.create(u.drivername, u.username, password, u.host, u.port, u.database, u.query)
-    return made.render_as_string(hide_password=False)

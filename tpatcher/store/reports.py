@@ -1,7 +1,7 @@
 """The queue of reports: answers that users say are wrong, until somebody settles them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import sqlalchemy as sa
 
@@ -33,25 +33,19 @@ class Reports:
         self, text: str, who: str, said: str | None, answer: str | None, note: str | None
     ) -> int:
         """Put a report in the queue; returns its number."""
-        row = {
-            "text": text,
-            "said": said,
-            "answer": answer,
-            "note": note,
-            "who": who,
-            "at": timestamp(),
-        }
+        told = {"text": text, "said": said, "answer": answer, "note": note}
         waiting = sa.select(sa.func.count()).where(REPORT.c.settled.is_(None))
+        new = REPORT.insert().values(**told, who=who, at=timestamp())
         with self.store().writing() as connection:
             if connection.execute(waiting).scalar_one() >= self.limit:
                 raise Busy(f"{self.limit} reports are waiting already", after=3600)
-            made = connection.execute(REPORT.insert().values(**row)).inserted_primary_key
+            made = connection.execute(new).inserted_primary_key
         assert made is not None
         return int(made[0])
 
     def waiting(self, limit: int = 200) -> list[Report]:
         """The oldest reports that nobody has settled."""
-        columns = [c for c in REPORT.c if c.name != "settled"]
+        columns = [REPORT.c[field.name] for field in fields(Report)]
         query = sa.select(*columns).where(REPORT.c.settled.is_(None)).order_by(REPORT.c.id)
         with self.store().reading() as connection:
             return [Report(*row) for row in connection.execute(query.limit(limit))]

@@ -22,6 +22,8 @@ from tpatcher.patches.pack import Base
 from tpatcher.store import engine, location, log
 from tpatcher.store.tables import ENTRY, PATCH, timestamp
 
+LISTED = sa.select(*(column for column in PATCH.c if column.name != "tensors"))
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -81,7 +83,6 @@ class Store:
     def append(
         self,
         patch: Patch,
-        example: Example | None = None,
         *,
         parent: int | None = None,
         who: str = "",
@@ -93,17 +94,18 @@ class Store:
 
         `parent` is the head that the patch was made for: `StaleHead` if that is no longer it.
         """
-        report = patch.certificate.to_json() if report is None else report
-        row = self._row(patch, example, settings or {}, report)
+        row = {**self._row(patch, settings, report), "key": key}
         with self.writing() as connection:
-            return self.add_entry(
-                connection, "append", parent=parent, who=who, payload={**row, "key": key}
-            )
+            return self.add_entry(connection, "append", parent=parent, who=who, payload=row)
 
-    def append_many(self, patches: Iterable[Patch], *, who: str = "") -> list[int]:
-        """Append patches with their own examples, all or none; returns their numbers."""
+    def append_many(
+        self, patches: Iterable[Patch], *, who: str = "", skip_live: bool = False
+    ) -> list[int]:
+        """Append patches, all or none, or all that are not live yet; returns their numbers."""
         with self.writing() as connection:
-            return self._append_all(connection, patches, who)
+            known = {p.id for p in self.patches(log.live(connection))} if skip_live else set()
+            rows = (self._row(p) for p in patches if p.id not in known)
+            return [self.add_entry(connection, "append", who=who, payload=row) for row in rows]
 
     def remove(self, id: int, *, parent: int | None = None, who: str = "") -> int:
         """Take one patch out of the live ones; returns the new head."""
@@ -131,11 +133,8 @@ class Store:
 
     def patches(self, ids: Sequence[int]) -> list[Patch]:
         """These patches; `Damaged` names the first that is not what was appended."""
-        found: dict[int, Patch] = {}
         with self.reading() as connection:
-            for part in _parts(ids):
-                for row in connection.execute(sa.select(PATCH).where(PATCH.c.id.in_(part))):
-                    found[row.id] = _sound(row)
+            found = {r.id: _sound(r) for r in _rows(connection, sa.select(PATCH), ids)}
         for id in ids:
             if id not in found:
                 raise Damaged(f"the log has fix {id}, but its tensors are gone from the store")
@@ -149,15 +148,10 @@ class Store:
 
     def fixes(self, ids: Iterable[int] | None = None) -> list[Fix]:
         """The fixes of these numbers, or all that ever were, oldest first."""
-        columns = [c for c in PATCH.c if c.name != "tensors"]
-        query = sa.select(*columns).order_by(PATCH.c.id)
+        query = LISTED.order_by(PATCH.c.id)
         with self.reading() as connection:
-            if ids is None:
-                return [_fix(row) for row in connection.execute(query)]
-            parts = _parts(sorted(ids))
-            return [
-                _fix(r) for p in parts for r in connection.execute(query.where(PATCH.c.id.in_(p)))
-            ]
+            rows = connection.execute(query) if ids is None else _rows(connection, query, ids)
+            return [_fix(row) for row in rows]
 
     def fix(self, id: int) -> Fix:
         """One fix, whether it is live or not."""
@@ -168,8 +162,7 @@ class Store:
 
     def by_key(self, who: str, key: str) -> Fix | None:
         """The fix that this caller made under this key before, if any."""
-        columns = [c for c in PATCH.c if c.name != "tensors"]
-        query = sa.select(*columns).where(PATCH.c.who == who, PATCH.c.key == key)
+        query = LISTED.where(PATCH.c.who == who, PATCH.c.key == key)
         with self.reading() as connection:
             row = connection.execute(query).one_or_none()
         return _fix(row) if row else None
@@ -180,11 +173,7 @@ class Store:
 
     def import_pack(self, directory: str | Path, who: str = "") -> list[int]:
         """Append the patches of a pack, all or none; those that are live already are left out."""
-        patches = pack.read(directory, self.base)
-        with self.writing() as connection:
-            known = {p.id for p in self.patches(log.live(connection))}
-            new = [p for p in patches if p.id not in known]
-            return self._append_all(connection, new, who)
+        return self.append_many(pack.read(directory, self.base), who=who, skip_live=True)
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
@@ -199,24 +188,17 @@ class Store:
         with engine.translate_errors(), self.engine.connect() as connection:
             yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
-    def _append_all(
-        self, connection: sa.Connection, patches: Iterable[Patch], who: str
-    ) -> list[int]:
-        rows = (self._row(p, None, {}, p.certificate.to_json()) for p in patches)
-        return [self.add_entry(connection, "append", who=who, payload=row) for row in rows]
-
     def _row(
         self,
         patch: Patch,
-        example: Example | None,
-        settings: Mapping[str, Any],
-        report: Mapping[str, Any],
+        settings: Mapping[str, Any] | None = None,
+        report: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        example = example or patch.example
+        report = patch.certificate.to_json() if report is None else report
         return {
             "editor": patch.editor,
-            "settings": _json(settings),
-            "example": _json(example.to_json()) if example else None,
+            "settings": _json(settings or {}),
+            "example": _json(patch.example.to_json()) if patch.example else None,
             "tensors": patch.to_bytes(),
             "report": _json(report),
             "base": self.base.fingerprint,
@@ -244,20 +226,12 @@ class Store:
         head, checksum, _ = log.newest(connection)
         if parent is not None and parent != head:
             raise StaleHead(f"made for entry {parent}, but the store is at {head} by now")
-        number, now = head + 1, timestamp()
-        entry = {
-            "id": number,
-            "parent": head,
-            "action": action,
-            "target": target,
-            "who": who,
-            "at": now,
-        }
+        number = head + 1
+        made = {"id": number, "parent": head, "who": who, "at": timestamp()}
+        entry = {**made, "action": action, "target": target}
         inner = ""
         if payload is not None:
-            row = {**payload, "id": number}
-            if table is PATCH:
-                row |= {"parent": head, "who": who, "at": now}
+            row = {**payload, **(made if table is PATCH else {"id": number})}
             inner = log.content(row)
             connection.execute(table.insert().values(**row, checksum=inner))
         link = log.link(checksum, entry, inner)
@@ -292,7 +266,10 @@ def _json(value: Mapping[str, Any]) -> str:
     return json.dumps(dict(value), ensure_ascii=False)
 
 
-def _parts(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    """A few hundred at a time: databases limit how many values one query may name."""
-    for start in range(0, len(ids), 500):
-        yield ids[start : start + 500]
+def _rows(
+    connection: sa.Connection, query: sa.Select[Any], ids: Iterable[int]
+) -> Iterator[sa.Row[Any]]:
+    """The patches of these numbers, read 500 at a time: a query may not name much more."""
+    numbers = sorted(ids)
+    for start in range(0, len(numbers), 500):
+        yield from connection.execute(query.where(PATCH.c.id.in_(numbers[start : start + 500])))

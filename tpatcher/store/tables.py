@@ -5,72 +5,60 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 
 METADATA = sa.MetaData()
+
+
+def _texts(*names: str) -> list[sa.Column[str]]:
+    """Columns of texts, none of which may be missing."""
+    return [sa.Column(name, sa.Text, nullable=False) for name in names]
+
+
 ABOUT = sa.Table(
-    "about", METADATA,
+    "about",
+    METADATA,
     sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("base_name", sa.Text, nullable=False),
-    sa.Column("base", sa.Text, nullable=False),
-)  # fmt: skip
+    *_texts("base_name", "base"),
+)
 ENTRY = sa.Table(
     "entry", METADATA,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("parent", sa.Integer, nullable=False, unique=True),  # so the log cannot fork
-    sa.Column("action", sa.Text, nullable=False),
     sa.Column("target", sa.Integer),
-    sa.Column("who", sa.Text, nullable=False),
-    sa.Column("at", sa.Text, nullable=False),
-    sa.Column("checksum", sa.Text, nullable=False),
+    *_texts("action", "who", "at", "checksum"),
 )  # fmt: skip
 PATCH = sa.Table(
     "patch", METADATA,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("parent", sa.Integer, nullable=False),
-    sa.Column("editor", sa.Text, nullable=False),
-    sa.Column("settings", sa.Text, nullable=False),
     sa.Column("example", sa.Text),
     sa.Column("tensors", sa.LargeBinary, nullable=False),
-    sa.Column("report", sa.Text, nullable=False),
-    sa.Column("who", sa.Text, nullable=False),
-    sa.Column("at", sa.Text, nullable=False),
-    sa.Column("base", sa.Text, nullable=False),
     sa.Column("key", sa.Text),  # an Idempotency-Key, which is its caller's own
-    sa.Column("checksum", sa.Text, nullable=False),
+    *_texts("editor", "settings", "report", "who", "at", "base", "checksum"),
     sa.UniqueConstraint("who", "key"),
 )  # fmt: skip
 REPORT = sa.Table(
     "report", METADATA,
     sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("text", sa.Text, nullable=False),
     sa.Column("said", sa.Text),
     sa.Column("answer", sa.Text),
     sa.Column("note", sa.Text),
-    sa.Column("who", sa.Text, nullable=False),
-    sa.Column("at", sa.Text, nullable=False),
     sa.Column("settled", sa.Text),  # "fixed by 12" or "dismissed"
+    *_texts("text", "who", "at"),
 )  # fmt: skip
 EVENT = sa.Table(
     "event", METADATA,
     sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("at", sa.Text, nullable=False),
-    sa.Column("who", sa.Text, nullable=False),
-    sa.Column("what", sa.Text, nullable=False),
-    sa.Column("detail", sa.Text, nullable=False),
+    *_texts("at", "who", "what", "detail"),
 )  # fmt: skip
-
 MOVE = sa.Table(
     "move", METADATA,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),  # its entry's
-    sa.Column("model", sa.Text, nullable=False),
-    sa.Column("store", sa.Text, nullable=False),
-    sa.Column("checksum", sa.Text, nullable=False),
+    *_texts("model", "store", "checksum"),
 )  # fmt: skip
 TAUGHT = sa.Table(
-    "taught", METADATA,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("example", sa.Text, nullable=False),
-)  # fmt: skip
+    "taught", METADATA, sa.Column("id", sa.Integer, primary_key=True), *_texts("example")
+)
 
 
-def timestamp(precision: str = "milliseconds") -> str:
+def timestamp() -> str:
     """The time in UTC, as the store writes it."""
-    return datetime.now(UTC).isoformat(timespec=precision)
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

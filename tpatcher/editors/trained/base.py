@@ -39,35 +39,27 @@ class Trained(Editor):
 
     steps: int = 10_000
     pool: int = 10_000  # examples that training edits are drawn from, at most
-    checkpoint: Path | None = field(
-        default=None, repr=False
-    )  # directory to save to and resume from
+    # directory to save to and resume from
+    checkpoint: Path | None = field(default=None, repr=False)
     checkpoint_every: int = 100
     progress: bool = field(default=True, repr=False)
     seed: int = 0
     state: dict[str, Tensor] = field(default_factory=dict, repr=False)  # of the trained learner
     trained_for: str = field(default="", repr=False)  # fingerprint of the model
 
-    @classmethod
-    def small(cls, **fields: Any) -> Self:
-        """The editor with knobs for models of a few million weights; `fields` override them."""
-        return cls(**{**cls.SMALL, **fields})
-
     @abstractmethod
     def build(self, model: Model) -> nn.Module:
-        """The learner, untrained."""
+        """The learner, untrained: what the other methods are given as `learner`."""
 
     @abstractmethod
-    def optimizer(self, learner: nn.Module) -> torch.optim.Optimizer:
+    def optimizer(self, learner: Any) -> torch.optim.Optimizer:
         """The optimizer of the learner's parameters."""
 
     @abstractmethod
-    def loss(
-        self, model: Model, learner: nn.Module, edits: TrainingEdits, rng: random.Random
-    ) -> Tensor:
+    def loss(self, model: Model, learner: Any, edits: TrainingEdits, rng: random.Random) -> Tensor:
         """The loss of one training step."""
 
-    def after_step(self, learner: nn.Module, step: int) -> None:
+    def after_step(self, learner: Any, step: int) -> None:
         """A hook for what a method changes while training goes on."""
 
     def fit(self, model: Model, examples: Sequence[str | Example]) -> Self:
@@ -93,7 +85,7 @@ class Trained(Editor):
         self.state = {k: v.detach().cpu().clone() for k, v in learner.state_dict().items()}
         return self
 
-    def learner(self, model: Model) -> nn.Module:
+    def learner(self, model: Model) -> Any:
         """The trained learner, ready for edits of this model."""
         if not self.state:
             raise NotFitted(f"{self.name} is not trained: call fit(model, examples) first")
@@ -111,8 +103,6 @@ class Trained(Editor):
         """All knobs, and the fingerprint of the model once there is one."""
         return {**self.knobs(), "base": self.trained_for}
 
-    settings = fit_key  # the name that callers know it by
-
     def save(self, directory: str | Path) -> None:
         """Save the knobs and the trained learner."""
         if not self.state:
@@ -122,16 +112,13 @@ class Trained(Editor):
     @classmethod
     def load(cls, directory: str | Path) -> Self:
         """Load what `save` wrote, or a finished checkpoint."""
-        about, tensors = _read(Path(directory))
+        about, state, _ = _read(Path(directory))
         if about["editor"] != cls.name:
             raise BadInput(f"{directory} holds {about['editor']!r}, not {cls.name!r}")
-        state = {k: t for k, t in tensors.items() if not k.startswith(OPTIMIZER)}
         knobs = dict(about["settings"])
         return cls(trained_for=knobs.pop("base"), state=state, **knobs)
 
-    def _save_checkpoint(
-        self, learner: nn.Module, optimizer: torch.optim.Optimizer, done: int
-    ) -> None:
+    def _save_checkpoint(self, learner: Any, optimizer: torch.optim.Optimizer, done: int) -> None:
         if self.checkpoint is None:
             return
         tensors = dict(learner.state_dict())
@@ -153,30 +140,30 @@ class Trained(Editor):
         """Load the checkpoint, if there is one, and return the steps that it has done."""
         if self.checkpoint is None or not (Path(self.checkpoint) / TENSORS).exists():
             return 0
-        about, tensors = _read(Path(self.checkpoint))
+        about, state, slots = _read(Path(self.checkpoint))
         mine = json.loads(json.dumps({**self.fit_key(), "steps": 0}))
         if about["editor"] != self.name or {**about["settings"], "steps": 0} != mine:
             raise BadInput(
                 f"{self.checkpoint} was begun with other settings or for another model; remove it "
                 "to begin again, or give another directory"
             )
-        learner.load_state_dict({k: t for k, t in tensors.items() if not k.startswith(OPTIMIZER)})
-        slots: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            if name.startswith(OPTIMIZER):
-                _, i, key = name.split("/")
-                slots.setdefault(int(i), {})[key] = tensor
+        learner.load_state_dict(state)
         optimizer.load_state_dict({**optimizer.state_dict(), "state": slots})
         return int(about["done"])
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The metadata and the tensors of an editor that was saved in this directory."""
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[int, dict[str, Tensor]]]:
+    """What is saved in a directory: metadata, the learner's state, the optimizer's by parameter."""
     file = path / TENSORS
     if not file.is_file():
         raise BadInput(f"{path} holds no editor: it has no {TENSORS}")
     try:
         blob = file.read_bytes()
-        return files.safetensors_metadata(blob), load_tensors(blob)
+        about, tensors = files.safetensors_metadata(blob), load_tensors(blob)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise Damaged(f"{file} cannot be read: {error}") from error
+    slots: dict[int, dict[str, Tensor]] = {}
+    for name in [name for name in tensors if name.startswith(OPTIMIZER)]:
+        _, i, key = name.split("/")
+        slots.setdefault(int(i), {})[key] = tensors.pop(name)
+    return about, tensors, slots

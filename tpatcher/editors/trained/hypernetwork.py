@@ -1,6 +1,6 @@
 """What MEND and KE share: a network, the learner, that turns an edit's gradient into new weights.
 
-The gradient of a weight matrix is a sum over tokens of outer products δ·uᵀ (MEND, Section 3.1): u
+The gradient of a weight matrix is a sum over tokens of outer products δ·uᵀ (as MEND uses it): u
 is what went into the matrix, δ the gradient of its output. Both methods change these factors. While
 they are trained a change of weights is kept as factors, so that one forward pass runs a batch with
 a different change for each of its edits.
@@ -117,14 +117,12 @@ class HyperEditor(Trained):
 
     @abstractmethod
     def change(
-        self, model: Model, learner: nn.Module, factors: Factors, edits: Sequence[TrainingEdit]
+        self, model: Model, learner: Any, factors: Factors, edits: Sequence[TrainingEdit]
     ) -> Factors:
         """The factors of what is added to each matrix, for each edit."""
 
     @abstractmethod
-    def objective(
-        self, learner: nn.Module, edit_loss: Tensor, local_kl: Tensor, right: Tensor
-    ) -> Tensor:
+    def objective(self, learner: Any, edit_loss: Tensor, local_kl: Tensor, right: Tensor) -> Tensor:
         """The training loss, from the edits' loss, the local texts' KL, and which edits succeed."""
 
     def fit(self, model: Model, examples: Sequence[str | Example]) -> Self:
@@ -135,9 +133,7 @@ class HyperEditor(Trained):
         finally:
             self.recorder = None
 
-    def loss(
-        self, model: Model, learner: nn.Module, edits: TrainingEdits, rng: random.Random
-    ) -> Tensor:
+    def loss(self, model: Model, learner: Any, edits: TrainingEdits, rng: random.Random) -> Tensor:
         """The objective of one batch: each edit at its text, a rephrasing, and its local texts."""
         assert self.recorder is not None
         drawn = [edits.draw(rng, self.local) for _ in range(self.edits)]

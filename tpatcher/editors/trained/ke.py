@@ -3,8 +3,7 @@
 An LSTM reads the edit, "model's answer >> wanted answer || text". From its state, small networks
 make for every weight matrix W with gradient G a gated gradient, σ(η)·(G ⊙ a + b), where a and b
 have rank one; that is added to W. Training minimises the edit's loss under the constraint that KL
-to the initial model stays below a margin, which shrinks once nine of ten edits succeed (their
-Section 4).
+to the initial model stays below a margin, which shrinks once nine of ten edits succeed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -64,15 +63,14 @@ class KE(HyperEditor):
         shapes = sizes(model.net, self.names(model))
         return Learner(words, shapes, self.hidden, self.condition, self.max_scale, self.margin)
 
-    def optimizer(self, learner: nn.Module) -> torch.optim.Optimizer:
-        assert isinstance(learner, Learner)
+    def optimizer(self, learner: Any) -> torch.optim.Optimizer:
         rest = [p for n, p in learner.named_parameters() if n != "alpha"]
-        groups: list[dict[str, Any]] = [{"params": rest}]
-        groups.append({"params": [learner.alpha], "lr": self.constraint_rate})
+        alpha = {"params": [learner.alpha], "lr": self.constraint_rate}
+        groups: list[dict[str, Any]] = [{"params": rest}, alpha]
         return torch.optim.RMSprop(groups, lr=self.learning_rate, centered=True)
 
     def change(
-        self, model: Model, learner: nn.Module, factors: Factors, edits: Sequence[TrainingEdit]
+        self, model: Model, learner: Any, factors: Factors, edits: Sequence[TrainingEdit]
     ) -> Factors:
         batch = model.task.tokenize(
             [f"{e.model_answer} >> {e.answer} || {e.text}" for e in edits],
@@ -86,11 +84,8 @@ class KE(HyperEditor):
         scaled = {n: (u, delta * self.gradient_scale) for n, (u, delta) in factors.items()}
         return learner(ids, lengths, scaled)  # type: ignore[no-any-return]
 
-    def objective(
-        self, learner: nn.Module, edit_loss: Tensor, local_kl: Tensor, right: Tensor
-    ) -> Tensor:
+    def objective(self, learner: Any, edit_loss: Tensor, local_kl: Tensor, right: Tensor) -> Tensor:
         """l_e + α·(KL − margin): minimised over the learner, maximised over α."""
-        assert isinstance(learner, Learner)
         learner.flipped = 0.95 * learner.flipped + 0.05 * right.mean().to(learner.flipped)
         excess = local_kl - learner.margin
         return edit_loss + learner.alpha.detach() * excess - learner.alpha * excess.detach()
@@ -105,9 +100,8 @@ class KE(HyperEditor):
             patch = super().solve(trial, example)
         return patch
 
-    def after_step(self, learner: nn.Module, step: int) -> None:
+    def after_step(self, learner: Any, step: int) -> None:
         """Keep α ≥ 0, and let the margin shrink once nine of ten edits succeed."""
-        assert isinstance(learner, Learner)
         learner.alpha.data = learner.alpha.data.clamp(min=0)
         if (step + 1) % self.margin_every == 0 and float(learner.flipped) > 0.9:
             learner.margin = (learner.margin * self.margin_decay).clamp(min=self.margin_least)

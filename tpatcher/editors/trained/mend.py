@@ -2,7 +2,7 @@
 
 A small network per matrix shape turns each pair of factors (u, δ) of the gradient into another
 pair (ũ, δ̃); the sum of their outer products, times a learned rate α, is subtracted from the
-weights (their Section 3.1). It is trained with c_e·l_e + l_loc (their Section 3.2): the loss of the
+weights. It is trained with c_e·l_e + l_loc: the loss of the
 edit at its text and a rephrasing, and KL to the initial model elsewhere.
 """
 
@@ -56,21 +56,18 @@ class Mend(HyperEditor):
     def build(self, model: Model) -> nn.Module:
         return Transforms(sizes(model.net, self.names(model)), self.rank, self.edit_rate)
 
-    def optimizer(self, learner: nn.Module) -> torch.optim.Optimizer:
-        assert isinstance(learner, Transforms)
+    def optimizer(self, learner: Any) -> torch.optim.Optimizer:
         rest = [p for n, p in learner.named_parameters() if n != "rates"]
-        groups: list[dict[str, Any]] = [{"params": rest}]
-        groups.append({"params": [learner.rates], "lr": self.rate_learning_rate})
+        rates = {"params": [learner.rates], "lr": self.rate_learning_rate}
+        groups: list[dict[str, Any]] = [{"params": rest}, rates]
         return torch.optim.Adam(groups, lr=self.learning_rate)
 
     def change(
-        self, model: Model, learner: nn.Module, factors: Factors, edits: Sequence[TrainingEdit]
+        self, model: Model, learner: Any, factors: Factors, edits: Sequence[TrainingEdit]
     ) -> Factors:
         return learner(factors)  # type: ignore[no-any-return]
 
-    def objective(
-        self, learner: nn.Module, edit_loss: Tensor, local_kl: Tensor, right: Tensor
-    ) -> Tensor:
+    def objective(self, learner: Any, edit_loss: Tensor, local_kl: Tensor, right: Tensor) -> Tensor:
         """c_e·l_e + l_loc."""
         return self.edit_weight * edit_loss + local_kl
 

@@ -1,5 +1,5 @@
 """SERAC (Mitchell et al., Memory-Based Model Editing at Scale, ICML 2022), and SERA, the T-Patcher
-paper's variant of it: edits are kept in a cache beside the model (SERAC, Section 3).
+paper's variant of it: edits are kept in a cache beside the model.
 
 A scope classifier decides whether a text asks what a cached edit was about. If so, SERA gives the
 cached answer itself, and SERAC lets a small counterfactual model give it; if not, the edited model
@@ -44,19 +44,15 @@ class Sera(Trained):
             parts["counterfactual"] = Counterfactual()
         return nn.ModuleDict(parts)
 
-    def optimizer(self, learner: nn.Module) -> torch.optim.Optimizer:
+    def optimizer(self, learner: Any) -> torch.optim.Optimizer:
         return torch.optim.Adam(learner.parameters(), lr=self.learning_rate)
 
-    def loss(
-        self, model: Model, learner: nn.Module, edits: TrainingEdits, rng: random.Random
-    ) -> Tensor:
+    def loss(self, model: Model, learner: Any, edits: TrainingEdits, rng: random.Random) -> Tensor:
         """Binary cross-entropy: rephrasings are in scope, the nearest other texts are not."""
-        assert isinstance(learner, nn.ModuleDict)
         pairs = edits.pairs(rng, self.batch)
         n = len(pairs)
         texts = [text for text, _ in pairs] + [other for _, other in pairs]
         scope = learner["scope"]
-        assert isinstance(scope, Scope)
         embedded = scope(*token_states(model.net, model.task, texts, self.encoder))
         distance = torch.cdist(embedded[n:], embedded[:n]).square()  # rephrasings × texts
         own = scope.log_odds(distance.diagonal())
@@ -68,7 +64,7 @@ class Sera(Trained):
         return loss
 
     def copying_loss(
-        self, model: Model, learner: nn.ModuleDict, edits: TrainingEdits, rng: random.Random
+        self, model: Model, learner: Any, edits: TrainingEdits, rng: random.Random
     ) -> Tensor:
         """The counterfactual model's loss on a few edits and their rephrasings.
 
@@ -83,18 +79,16 @@ class Sera(Trained):
                 words = edit.local_texts[0].split()
                 begin = rng.randrange(len(words))
                 answer = " ".join(words[begin : begin + rng.randint(1, 8)])
-            pairs.append((_token_ids(model, answer), _token_ids(model, edit.rephrasing)))
+            both = model.task.tokenize([answer, edit.rephrasing], add_special_tokens=False)
+            pairs.append(tuple(both.input_ids))
         return learner["counterfactual"](pairs)  # type: ignore[no-any-return]
 
     def solve(self, model: Model, example: Example) -> CachedAnswer:
         learner = self.learner(model)
-        assert isinstance(learner, nn.ModuleDict)
         scope = learner["scope"]
         with torch.no_grad():
-            inputs, mask = token_states(
-                model.unpatched().net, model.task, [example.text], self.encoder
-            )
-            embedding = scope(inputs, mask)[0]
+            net = model.unpatched().net
+            embedding = scope(*token_states(net, model.task, [example.text], self.encoder))[0]
         counterfactual = learner["counterfactual"].state_dict() if self.generates else {}
         return CachedAnswer(
             example=example,
@@ -113,8 +107,3 @@ class Serac(Sera):
 
     name: ClassVar[str] = "serac"
     generates: ClassVar[bool] = True
-
-
-def _token_ids(model: Model, text: str) -> list[int]:
-    ids: list[int] = model.task.tokenize(text, add_special_tokens=False).input_ids
-    return ids

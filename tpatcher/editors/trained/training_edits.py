@@ -9,11 +9,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from tpatcher.errors import BadInput, NotFixed
 from tpatcher.example import Example, normal
 from tpatcher.models.model import Model
+from tpatcher.models.training import predict
 
 DROPPED = 0.15  # share of words left out where an example has no rephrasings
 TRIES = 100
@@ -44,11 +43,8 @@ class TrainingEdits:
         if len(self.examples) < 4:
             raise BadInput(f"training needs at least 4 examples; found {len(self.examples)}")
         self.model = model
-        self.targets: list[list[int]] = []  # the initial model's answers, as labels or tokens
-        with torch.inference_mode():
-            for start in range(0, len(self.examples), 32):
-                texts = [e.text for e in self.examples[start : start + 32]]
-                self.targets += model.task.predict(model.net, texts)
+        # the initial model's answers, as labels or tokens
+        self.targets = predict(model, model.net, [e.text for e in self.examples])
         self.model_answers = model.task.decode(self.targets)
         self._words = [frozenset(e.text.lower().split()) for e in self.examples]
 
