@@ -10,7 +10,7 @@ from tpatcher.bench import published
 from tpatcher.bench.claims import Claim, Verdict
 from tpatcher.bench.job import Job
 from tpatcher.bench.report.figures import METRICS, Picture
-from tpatcher.bench.results import Result, ResultRow, ResultRows
+from tpatcher.bench.results import Result, ResultRow
 from tpatcher.bench.rows import Row
 from tpatcher.bench.scale import Scale
 from tpatcher.bench.setup import Kind, Setup
@@ -159,14 +159,14 @@ class ResultTable:
     setup: Setup
     rows: Sequence[ResultRow]
 
-    @cached_property
-    def with_results(self) -> ResultRows:
-        return {row.row: row for row in self.rows if row.results}
+    @property
+    def with_results(self) -> list[ResultRow]:
+        return [row for row in self.rows if row.results]
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """The claims about this table, each with its verdict."""
-        return [claim.verdict(self.with_results) for claim in self.table.claims]
+        return [claim.verdict(self.rows) for claim in self.table.claims]
 
     def cells(self, row: ResultRow) -> list[tuple[str, str]]:
         """A row's numbers as text, ours and the paper's."""
