@@ -20,8 +20,6 @@ from tpatcher.bench.scale import Scale
 from tpatcher.bench.setup import Setup
 from tpatcher.bench.table import Planned, ResultTable, Table, plan
 
-FORMATS = {"md": forms.markdown, "tex": forms.latex, "csv": forms.comma_separated}
-
 
 def reproduce(
     console: Console,
@@ -93,10 +91,10 @@ def _write_tables(results: Sequence[ResultTable], out: Path) -> None:
     for table, group in groupby(results, key=lambda result: result.table):
         on_setups = list(group)
         if table.columns:
-            texts = {kind: form(on_setups) for kind, form in FORMATS.items()}
-            for kind, text in texts.items():
+            whole.append(forms.as_text(on_setups, "md"))
+            tex, csv = forms.as_text(on_setups, "tex"), forms.comma_separated(on_setups)
+            for kind, text in {"md": whole[-1], "tex": tex, "csv": csv}.items():
                 files.write_atomic(out / "tables" / f"{table.name}.{kind}", text.encode())
-            whole.append(texts["md"])
     files.write_atomic(out / "tables.md", "\n".join(whole).encode())
 
 

@@ -4,10 +4,9 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 
-from jinja2 import Environment, PackageLoader
-
 from tpatcher import __version__
 from tpatcher.bench import published
+from tpatcher.bench.report import TEMPLATES
 from tpatcher.bench.results import ResultRow
 from tpatcher.bench.setup import Setup
 from tpatcher.bench.table import ResultTable
@@ -17,18 +16,16 @@ def page(
     tables: Sequence[ResultTable], title: str, about: Sequence[str], command: str, notes: str = ""
 ) -> str:
     """The whole page; `notes` are Markdown paragraphs under headings that name tables."""
-    loader = PackageLoader("tpatcher.bench.report", "")
-    environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     made: dict[str, ResultRow] = {}
     for row in (row for table in tables if table.table.columns for row in table.rows):
         if row.results:
             made.setdefault(row.anchor, row)
-    return environment.get_template("report.html.j2").render(
+    return TEMPLATES.get_template("report.html.j2").render(
         title=title,
         about=[*about, *_initial_models(tables)],
         command=command,
         version=__version__,
-        css=environment.get_template("report.css").render(),
+        css=TEMPLATES.get_template("report.css").render(),
         groups=[(t, list(group)) for t, group in groupby(tables, key=lambda one: one.table)],
         verdicts=[verdict.holds for table in tables for verdict in table.verdicts],
         notes=_by_table(notes),
