@@ -113,6 +113,22 @@ class Job:
         return digest(said)[:10]
 
 
+@dataclass(frozen=True)
+class Work:
+    """A job, or the fit that several jobs wait for."""
+
+    key: str
+    job: Job
+    only_fit: bool = False
+    needs: str | None = None
+
+    def done(self, out: Path) -> bool:
+        return (self.folder(out) / ("fitted" if self.only_fit else SCORES)).exists()
+
+    def folder(self, out: Path) -> Path:
+        return out / ("fits" if self.only_fit else "jobs") / self.key
+
+
 def digest(text: str) -> str:
     """The SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()

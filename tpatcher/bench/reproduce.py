@@ -10,7 +10,8 @@ from rich.table import Table as Listing
 
 from tpatcher import files
 from tpatcher.bench import runner
-from tpatcher.bench.executors import JobExecutor, Work, executor_for
+from tpatcher.bench.executors import Inline, Remote, executor_for
+from tpatcher.bench.job import Work
 from tpatcher.bench.progress import JobBars
 from tpatcher.bench.published import numbers
 from tpatcher.bench.report import tables as forms
@@ -56,7 +57,7 @@ def reproduce(
 
 
 def run_plan(
-    console: Console, planned: Sequence[Planned], out: Path, executor: JobExecutor, command: str
+    console: Console, planned: Sequence[Planned], out: Path, executor: Inline | Remote, command: str
 ) -> bool:
     """Run the jobs that are missing. Returns False if some failed, or if a key stopped them."""
     todo = runner.works(planned)
@@ -67,8 +68,6 @@ def run_plan(
             failed = runner.run(todo, executor, out, bars)
     except KeyboardInterrupt:
         stopped = True
-    for key, why in failed.items():
-        console.print(f"[red]{key}[/] failed: {why}", highlight=False)
     if stopped or failed:
         left = sum(not work.done(out) for work in todo)
         console.print(f"{left} jobs are left. To go on where this ended:\n  {command}")

@@ -14,7 +14,7 @@ from tpatcher import files, sme
 from tpatcher.bench import activations
 from tpatcher.bench.context import Context
 from tpatcher.bench.job import SCORES, Job
-from tpatcher.bench.progress import bars
+from tpatcher.bench.progress import Bars
 from tpatcher.editors import Editor
 from tpatcher.errors import BadInput
 from tpatcher.example import Example
@@ -72,7 +72,7 @@ def run_folders(
         raise BadInput(f"folder {folder} asked for, but there are {job.folders}, counted from 0")
     editor = context.fitted(job)
     results, runs = [], []
-    with bars(console) as progress:
+    with Bars(console) as progress:
         for i in range(count) if folder is None else [folder]:
             bar = progress.add_task(f"{job.editor} {i + 1}/{count}", total=None)
             update = partial(progress.update, bar)
