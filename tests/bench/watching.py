@@ -1,6 +1,7 @@
 """Bars that nobody sees, and that take notes."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -17,9 +18,10 @@ class Noted(JobBars):
         self.begun_keys: list[str] = []
         self.errors: list[str] = []
 
-    def running(self, work: Work) -> AbstractContextManager[None]:
+    @contextmanager
+    def running(self, work: Work) -> Iterator[None]:
         self.begun_keys.append(work.key)
-        return super().running(work)
+        yield
 
     def tell(self, work: Work, error: str) -> None:
         self.errors.append(error)

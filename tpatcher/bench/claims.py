@@ -38,21 +38,18 @@ class Claim:
         if isinstance(self.about, str):
             least, found = 2, [row for row in table if row.row.sweep == self.about]
         else:
-            by_row = {row.row: row for row in table}
-            least, found = len(self.about), [by_row[r] for r in self.about if r in by_row]
+            known = {row.row: row for row in table}
+            least, found = len(self.about), [known[r] for r in self.about if r in known]
         if len(found) < least or not all(row.results for row in found):
             return Verdict(self.text, None, "not all of the jobs are complete")
-        values = {m: [getattr(row, self.statistic)(m) for row in found] for m in self.metrics}
-        labels = [f"{row.label} " for row in found] if len(found) > 1 else [""]
-        told = "; ".join(_told(metric, labels, values[metric]) for metric in self.metrics)
-        return Verdict(self.text, bool(self.check(*values.values())), told)
-
-
-def _told(metric: str, labels: Sequence[str], values: Sequence[float]) -> str:
-    """The numbers behind a verdict."""
-    digits = 0 if metric in ("E", "N") else 4
-    texts = [f"{label}{value:.{digits}f}" for label, value in zip(labels, values, strict=True)]
-    return f"{metric}{':' if len(values) > 1 else ''} {', '.join(texts)}"
+        number = 0 if self.statistic == "mean" else 1
+        by_row = [[row.numbers[metric][number] for metric in self.metrics] for row in found]
+        told = []
+        for row, values in zip(found, by_row, strict=True):
+            pairs = zip(self.metrics, values, strict=True)
+            told.append(f"{row.label} " + ", ".join(f"{m} {round(v, 4):g}" for m, v in pairs))
+        by_metric = zip(*by_row, strict=True)
+        return Verdict(self.text, bool(self.check(*by_metric)), "; ".join(told))
 
 
 def _more(text: str, metric: str, high: rows.Row, low: rows.Row, by: float = 0.0) -> Claim:
@@ -69,7 +66,7 @@ def keeps(text: str, row: rows.Row, bar: float = 0.98, generality: float = 0.0) 
     """An editor fixes every mistake, and keeps its edits and the model."""
 
     def check(found: Sequence[float], *kept: Sequence[float]) -> bool:
-        return found[0] >= generality and min(kept)[0] >= bar
+        return found[0] >= generality and all(values[0] >= bar for values in kept)
 
     return Claim(text, (row,), ("GR", "SR", "ER", "TrainR", "TestR"), check)
 

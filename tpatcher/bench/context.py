@@ -28,11 +28,6 @@ from tpatcher.models.traces import Trace
 BATCH = 64
 
 
-def make_editor(job: Job) -> Editor:
-    """The job's editor, not fitted: its fields are those of the command line and of results."""
-    return job.kind(**job.fields)
-
-
 @dataclass
 class Context:
     """The initial model f0 with its data, opened once for all jobs that share them."""
@@ -109,7 +104,7 @@ class Context:
 
     def fitted(self, job: Job) -> Editor:
         """The job's editor, fitted; an expensive fit is kept on disk, and found there again."""
-        editor = make_editor(job)
+        editor = job.new_editor()
         if isinstance(editor, TPatcher):
             return editor.fit(self.model, self._memory(editor))
         if job.traffic:

@@ -4,13 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import (
-    CancelledError,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-)
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import cache
@@ -68,14 +62,8 @@ class Worker:
         return {name: (folder / name).read_bytes() for name in (SCORES, "steps.jsonl")}
 
 
-class Inline(Executor):
+class Inline(Worker, Executor):
     """One job after another, in this process."""
-
-    def __init__(self, out: Path) -> None:
-        self.worker = Worker(out)
-
-    def attempt(self, work: Work) -> Files | str:
-        return self.worker.attempt(work)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -101,7 +89,7 @@ class Remote(ThreadPoolExecutor):
             return self.mine.worker.attempt(work)  # type: ignore[no-any-return]
         except WorkerDied as error:
             if self.ended:
-                raise CancelledError from error
+                raise RuntimeError("all jobs were stopped") from error
             self.alive.remove(self.mine.worker)
             self.mine.worker.kill()
             del self.mine.worker

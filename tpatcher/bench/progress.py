@@ -5,14 +5,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from tpatcher.bench.job import Work
 
@@ -21,8 +14,7 @@ class Bars(Progress):
     """Bars with a count, the time so far and the time left."""
 
     def __init__(self, console: Console) -> None:
-        times = (TimeElapsedColumn(), TimeRemainingColumn())
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *times)
+        columns = (*self.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
         super().__init__(*columns, console=console, refresh_per_second=2)
 
 

@@ -60,9 +60,6 @@ class ResultRow:
     def mean(self, metric: str) -> float:
         return self.numbers[metric][0]
 
-    def deviation(self, metric: str) -> float:
-        return self.numbers[metric][1]
-
     @cached_property
     def numbers(self) -> dict[str, tuple[float, float]]:
         """Every number of the row, mean and deviation over folders."""

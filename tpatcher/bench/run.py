@@ -1,8 +1,8 @@
 """Running a job: sequential model editing on its stream, and the numbers of that."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -48,13 +48,14 @@ def run(
         steps.append(step)
         update(completed=step.index + 1, total=len(stream))
     update(completed=len(stream), total=len(stream))
+    f0: dict[str, Any] = {"memory": len(context.memory) + len(context.traffic)}
+    for name, cache in retained.items():
+        right, n = sum(cache.right_before), len(cache.examples)
+        f0[name] = {"examples": n, "right": round(right / max(1, n), 4)}
     result = {
         "job": job.to_json(),
-        "f0": {
-            "memory": len(context.memory) + len(context.traffic),
-            **{name: _accuracy(cache) for name, cache in retained.items()},
-        },
-        "scores": sme.score(steps, mistakes).to_json(),
+        "f0": f0,
+        "scores": asdict(sme.score(steps, mistakes)),
         "bytes_per_edit": _bytes_per_edit(model),
         "activations": activations.measure(model, _mistakes(retained["test"])),
         "seconds": round(perf_counter() - began, 1),
@@ -98,8 +99,3 @@ def _mistakes(answers: AnswerCache, limit: int = 100) -> list[Example]:
     """The first examples that f0 has wrong."""
     pairs = zip(answers.examples, answers.right_before, strict=True)
     return [example for example, right in pairs if not right][:limit]
-
-
-def _accuracy(answers: AnswerCache) -> dict[str, float]:
-    right: Sequence[bool] = answers.right_before
-    return {"examples": len(right), "right": round(sum(right) / max(1, len(right)), 4)}

@@ -5,7 +5,8 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from tpatcher import files
-from tpatcher.bench.executors import Inline, Remote, Work, WorkerDied
+from tpatcher.bench.executors import Inline, Remote, WorkerDied
+from tpatcher.bench.job import Work
 from tpatcher.bench.progress import JobBars
 from tpatcher.bench.table import Planned
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tpatcher.bench import published
 from tpatcher.bench.claims import Claim, Verdict
@@ -21,15 +21,6 @@ FIRST: Stream = "folder 0"
 WHOLE: Stream = "the whole edit set"
 
 
-@dataclass(frozen=True)
-class Column:
-    """A number of every row."""
-
-    name: str
-    head: str
-    digits: int
-
-
 HEADS = {
     "seconds": "s per edit",
     "megabytes": "MB while editing",
@@ -41,11 +32,6 @@ DIGITS = {"E": 0, "N": 0, "megabytes": 0, "kilobytes": 1, "seconds": 2} | dict.f
 )
 
 
-def columns(*names: str, digits: int | None = None) -> tuple[Column, ...]:
-    """The columns of these names."""
-    return tuple(Column(n, HEADS.get(n, n), digits or DIGITS.get(n, 3)) for n in names)
-
-
 @dataclass(frozen=True)
 class Table:
     """A table or figure: what it compares, on which stream, and how it is shown."""
@@ -55,7 +41,7 @@ class Table:
     rows: tuple[Row, ...] | Callable[[Setup, Scale], tuple[Row, ...]]
     stream: Stream = FOLDERS
     kinds: tuple[Kind, ...] = ("fc", "qa")
-    columns: tuple[Column, ...] = columns(*METRICS)
+    columns: tuple[str, ...] = METRICS
     statistic: Literal["mean", "deviation", "mean ± deviation"] = "mean"
     pictures: tuple[Picture, ...] = ()
     claims: tuple[Claim, ...] = ()
@@ -64,10 +50,9 @@ class Table:
     shows_fixes: bool = False  # some mistakes of the first row, before and after
 
     @property
-    def short(self) -> str:
-        """Table 1."""
-        number, dot, _ = self.title.partition(". ")
-        return number if dot else self.name.capitalize()
+    def heads(self) -> list[str]:
+        """What stands above the columns."""
+        return [HEADS.get(name, name) for name in self.columns]
 
     def rows_for(self, setup: Setup, scale: Scale) -> tuple[Row, ...]:
         """The rows; those of some tables depend on the model and on the scale."""
@@ -129,26 +114,18 @@ def plan(
     return out
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One number: ours, its deviation, the paper's."""
+class Number(NamedTuple):
+    """A number of a table, with what stands behind its ±."""
 
-    ours: float | None
+    value: float | None = None
     deviation: float | None = None
-    paper: float | None = None
-    paper_deviation: float | None = None
-    digits: int = 3
 
-    @property
-    def texts(self) -> tuple[str, str]:
-        """Ours and the paper's as text; a dash where there is none."""
-        return self._text(self.ours, self.deviation), self._text(self.paper, self.paper_deviation)
-
-    def _text(self, value: float | None, deviation: float | None) -> str:
-        if value is None:
+    def text(self, digits: int) -> str:
+        """The number as text; a dash where there is none."""
+        if self.value is None:
             return "–"
-        text = f"{value:.{self.digits}f}"
-        return text if deviation is None else f"{text} ± {deviation:.{self.digits}f}"
+        behind = "" if self.deviation is None else f" ± {self.deviation:.{digits}f}"
+        return f"{self.value:.{digits}f}{behind}"
 
 
 @dataclass(frozen=True)
@@ -170,15 +147,19 @@ class ResultTable:
 
     def cells(self, row: ResultRow) -> list[tuple[str, str]]:
         """A row's numbers as text, ours and the paper's."""
-        return [self.cell(row, column).texts for column in self.table.columns]
+        out = []
+        for column in self.table.columns:
+            digits = DIGITS.get(column, 5 if self.table.statistic == "deviation" else 3)
+            ours, paper = self.cell(row, column)
+            out.append((ours.text(digits), paper.text(digits)))
+        return out
 
-    def cell(self, row: ResultRow, column: Column) -> Cell:
-        """A number of a row beside the paper's."""
+    def cell(self, row: ResultRow, column: str) -> tuple[Number, Number]:
+        """A number of a row, ours and the paper's."""
         where = (self.table.published or self.table.name, self.setup.kind, row.row.name)
-        paper = published.cells(*where).get(column.name)
-        mean, deviation = row.numbers.get(column.name, (None, None))
-        if self.table.statistic == "deviation":
-            return Cell(deviation, None, paper, None, column.digits)
-        both = self.table.statistic == "mean ± deviation"
-        printed = published.deviations(*where).get(column.name)
-        return Cell(mean, deviation if both else None, paper, printed, column.digits)
+        behind = published.cells(*where, deviations=True).get(column)
+        paper = Number(published.cells(*where).get(column), behind)
+        mean, deviation = row.numbers.get(column, (None, None))
+        if self.table.statistic == "mean ± deviation":
+            return Number(mean, deviation), paper
+        return Number(mean if self.table.statistic == "mean" else deviation), paper

@@ -9,4 +9,5 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+TEMPLATES.filters["percent"] = "{:.1%}".format
 TEMPLATES.filters["tex"] = lambda text: text.translate(str.maketrans(TEX))

@@ -15,8 +15,8 @@ def screen(result: ResultTable) -> Table:
     """With Rich: ours, and the paper's dimmed below it."""
     out = Table(title=f"{result.table.title}\n{result.setup.title}", title_justify="left")
     out.add_column("ours\n[dim]paper[/]", no_wrap=True)
-    for column in result.table.columns:
-        out.add_column(column.head, justify="right", no_wrap=True)
+    for head in result.table.heads:
+        out.add_column(head, justify="right", no_wrap=True)
     for row in result.rows:
         few = f" [dim]{len(row.results)}/{row.expected}[/]" if row.incomplete else ""
         cells = [f"{ours}\n[dim]{paper}[/]" for ours, paper in result.cells(row)]
@@ -39,8 +39,8 @@ def comma_separated(results: Sequence[ResultTable]) -> str:
         for row in result.rows:
             keys = " ".join(r.job.key for r in row.results)
             for column in result.table.columns:
-                cell = result.cell(row, column)
-                deviation = row.numbers.get(column.name, (None, None))[1]
-                names = (result.table.name, result.setup.data, row.row.name, column.name)
-                out.writerow([*names, cell.ours, deviation, cell.paper, keys])
+                ours, paper = result.cell(row, column)
+                deviation = row.numbers.get(column, (None, None))[1]
+                names = (result.table.name, result.setup.data, row.row.name, column)
+                out.writerow([*names, ours.value, deviation, paper.value, keys])
     return file.getvalue()
