@@ -114,7 +114,9 @@ def run(
             right["edits"] = (sum(past.correct(model)), len(past.examples))
             for name, cache in retained.items():
                 right[name] = (sum(cache.correct(model)), sum(cache.right_before))
-        growth = 100 * neurons * _per_neuron(patch) / size
+        # parameters of a neuron: key, bias and value
+        each = 2 * patch.keys.shape[1] + 1 if isinstance(patch, Neurons) else 0
+        growth = 100 * neurons * each / size
         step = replace(step, growth=growth, retained=right)
         if log is not None:
             log.write(step, patch)
@@ -160,11 +162,6 @@ def _edit(
         megabytes=None if taken is None else round(taken / 1e6, 1),
     )
     return step, patch
-
-
-def _per_neuron(patch: Patch | None) -> int:
-    """Parameters of one neuron: key, bias and value."""
-    return 2 * patch.keys.shape[1] + 1 if isinstance(patch, Neurons) else 0
 
 
 def score(steps: Sequence[Step], mistakes: int | None = None) -> Scores:

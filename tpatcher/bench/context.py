@@ -77,10 +77,6 @@ class Context:
         }
         return cls(job.context, model, split, memory, traffic, retained, cache_dir, progress)
 
-    def serves(self, job: Job) -> bool:
-        """Returns True if the job is on this model and data."""
-        return self.job == job.context
-
     def stream(self, job: Job) -> tuple[list[Example], int]:
         """The examples of the job's folder in a seeded order, and how many of them f0 has wrong."""
         if job.folders:

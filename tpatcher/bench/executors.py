@@ -49,7 +49,7 @@ class Worker:
         folder, kept = work.folder(self.out), self.out / "kept"
         folder.mkdir(parents=True, exist_ok=True)
         kept.mkdir(parents=True, exist_ok=True)
-        if self.context is None or not self.context.serves(work.job):
+        if self.context is None or self.context.job != work.job.context:
             self.context = None  # its model goes before the next one comes
             self.context = Context.open(work.job, kept)
         editor = self.context.fitted(work.job)

@@ -17,9 +17,7 @@ from tpatcher.bench.job import SCORES, Job
 from tpatcher.bench.progress import Bars
 from tpatcher.editors import Editor
 from tpatcher.errors import BadInput
-from tpatcher.example import Example
 from tpatcher.models.model import Model
-from tpatcher.models.retention import AnswerCache
 from tpatcher.patches.codebook import Codebook
 
 
@@ -52,12 +50,14 @@ def run(
     for name, cache in retained.items():
         right, n = sum(cache.right_before), len(cache.examples)
         f0[name] = {"examples": n, "right": round(right / max(1, n), 4)}
+    tested = zip(retained["test"].examples, retained["test"].right_before, strict=True)
+    wrong = [example for example, right_before in tested if not right_before]
     result = {
         "job": job.to_json(),
         "f0": f0,
         "scores": asdict(sme.score(steps, mistakes)),
         "bytes_per_edit": _bytes_per_edit(model),
-        "activations": activations.measure(model, _mistakes(retained["test"])),
+        "activations": activations.measure(model, wrong[:100]),
         "seconds": round(perf_counter() - began, 1),
     }
     files.write_atomic(out / SCORES, json.dumps(result, indent=1).encode())
@@ -93,9 +93,3 @@ def _bytes_per_edit(model: Model) -> float:
     if any(isinstance(p, Codebook) for p in model.patches):
         sizes = sizes[-1:] + [0] * (len(sizes) - 1)
     return sum(sizes) / max(1, len(sizes))
-
-
-def _mistakes(answers: AnswerCache, limit: int = 100) -> list[Example]:
-    """The first examples that f0 has wrong."""
-    pairs = zip(answers.examples, answers.right_before, strict=True)
-    return [example for example, right in pairs if not right][:limit]

@@ -28,11 +28,9 @@ def run(
     errors: dict[str, Future[str | None]] = {}
 
     def do(work: Work) -> str | None:
-        # a fit was begun before the jobs that wait for it here
-        if work.needs in errors and errors[work.needs].result():
-            error: str | None = f"{work.needs} failed"
-        else:
-            error = _attempts(work, executor, out, bars)
+        fit = errors.get(work.needs or "")  # was begun before the jobs that wait for it here
+        no_fit = f"{work.needs} failed" if fit and fit.result() else None
+        error = no_fit or _attempts(work, executor, out, bars)
         bars.over(work, error)
         return error
 

@@ -54,10 +54,6 @@ class Table:
         """What stands above the columns."""
         return [HEADS.get(name, name) for name in self.columns]
 
-    def rows_for(self, setup: Setup, scale: Scale) -> tuple[Row, ...]:
-        """The rows; those of some tables depend on the model and on the scale."""
-        return self.rows(setup, scale) if callable(self.rows) else self.rows
-
 
 def jobs(row: Row, setup: Setup, scale: Scale, stream: Stream) -> list[Job]:
     """The jobs whose results a row sums up."""
@@ -108,8 +104,8 @@ def plan(
     for table in chosen:
         # a figure that the paper has for one task only is made of the other if that is alone
         for setup in [s for s in on if s.kind in table.kinds] or on:
-            wanted = [row for row in table.rows_for(setup, scale) if row not in skip]
-            made = {row: jobs(row, setup, scale, table.stream) for row in wanted}
+            rows = table.rows(setup, scale) if callable(table.rows) else table.rows
+            made = {r: jobs(r, setup, scale, table.stream) for r in rows if r not in skip}
             out.append(Planned(table, setup, made))
     return out
 
