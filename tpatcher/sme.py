@@ -55,9 +55,6 @@ class Scores:
     growth: float
     seconds_per_edit: float
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def run(
     model: Model,
@@ -77,15 +74,53 @@ def run(
     example; generality is measured on the others. `mistakes` is how many examples of the stream
     the unedited model has wrong: the log holds it, and it is counted if it is not given.
     """
-    recorder = Recorder(model, retain or {}, every)
+    retained = {
+        k: v if isinstance(v, AnswerCache) else AnswerCache(model, v)
+        for k, v in (retain or {}).items()
+    }
+    past = AnswerCache(model, [])  # the examples that were edited
+    size = sum(p.numel() for p in model.net.parameters())
+    neurons = next_index = 0
+    log = None
     if out is not None:
-        yield from recorder.resume(Path(out), editor, stream, mistakes)
-    to_fix = _mistakes(model, stream, recorder.next_index)
+        log = Log(Path(out))
+        if mistakes is None:
+            mistakes = model.correct(stream).count(False)
+        header = {
+            "N": mistakes,
+            "editor": editor.name,
+            "model": model.name,
+            "fingerprint": model.base.fingerprint,
+            "stream": len(stream),
+            "retain": {k: len(cache.examples) for k, cache in retained.items()},
+        }
+        for step in log.begin(header):
+            patch = log.patch(step)
+            if patch is not None:
+                model.push(patch)
+            past.add(stream[step.index], patch)
+            neurons += step.neurons
+            next_index = step.index + 1
+            yield step
+    to_fix = _mistakes(model, stream, next_index)
     mistake = next(to_fix, None)
     while mistake is not None:
         step, patch = _edit(model, editor, *mistake, shown_rephrasings)
         mistake = next(to_fix, None)  # the next mistake of the model as it is now
-        yield recorder.record(step, stream[step.index], patch, last=mistake is None)
+        past.add(stream[step.index], patch)
+        neurons += step.neurons
+        right = {}
+        if mistake is None or (every is not None and len(past.examples) % every == 0):
+            right["edits"] = (sum(past.correct(model)), len(past.examples))
+            for name, cache in retained.items():
+                right[name] = (sum(cache.correct(model)), sum(cache.right_before))
+        # parameters of a neuron: key, bias and value
+        each = 2 * patch.keys.shape[1] + 1 if isinstance(patch, Neurons) else 0
+        growth = 100 * neurons * each / size
+        step = replace(step, growth=growth, retained=right)
+        if log is not None:
+            log.write(step, patch)
+        yield step
 
 
 def _mistakes(
@@ -129,71 +164,6 @@ def _edit(
     return step, patch
 
 
-class Recorder:
-    """Completes each step with what the model retains, and writes it down if there is a log."""
-
-    def __init__(
-        self, model: Model, retain: Mapping[str, Sequence[Example] | AnswerCache], every: int | None
-    ) -> None:
-        self.model, self.every = model, every
-        self.retain = {
-            k: v if isinstance(v, AnswerCache) else AnswerCache(model, v) for k, v in retain.items()
-        }
-        self.past = AnswerCache(model, [])  # the examples that were edited
-        self.size = sum(p.numel() for p in model.net.parameters())
-        self.neurons = 0
-        self.next_index = 0  # of the stream's examples, the first that was not looked at
-        self.log: Log | None = None
-
-    def resume(
-        self, out: Path, editor: Editor, stream: Sequence[Example], mistakes: int | None
-    ) -> Iterator[Step]:
-        """Open the log. Yields the steps that an earlier, killed run has made, and redoes them."""
-        self.log = Log(out)
-        if mistakes is None:
-            mistakes = self.model.correct(stream).count(False)
-        header = {
-            "N": mistakes,
-            "editor": editor.name,
-            "model": self.model.name,
-            "fingerprint": self.model.base.fingerprint,
-            "stream": len(stream),
-            "retain": {k: len(cache.examples) for k, cache in self.retain.items()},
-        }
-        for step in self.log.begin(header):
-            patch = self.log.patch(step)
-            if patch is not None:
-                self.model.push(patch)
-            self._count(step, stream[step.index], patch)
-            yield step
-
-    def record(self, step: Step, example: Example, patch: Patch | None, last: bool) -> Step:
-        """The whole step: with the model's growth, and with its retention if that is due."""
-        self._count(step, example, patch)
-        step = replace(step, growth=100 * self.neurons * _per_neuron(patch) / self.size)
-        if last or (self.every is not None and len(self.past.examples) % self.every == 0):
-            step = replace(step, retained=self._retained())
-        if self.log is not None:
-            self.log.write(step, patch)
-        return step
-
-    def _count(self, step: Step, example: Example, patch: Patch | None) -> None:
-        self.past.add(example, patch)
-        self.neurons += step.neurons
-        self.next_index = step.index + 1
-
-    def _retained(self) -> dict[str, tuple[int, int]]:
-        now = {"edits": (sum(self.past.correct(self.model)), len(self.past.examples))}
-        return now | {
-            k: (sum(c.correct(self.model)), sum(c.right_before)) for k, c in self.retain.items()
-        }
-
-
-def _per_neuron(patch: Patch | None) -> int:
-    """Parameters of one neuron: key, bias and value."""
-    return 2 * patch.keys.shape[1] + 1 if isinstance(patch, Neurons) else 0
-
-
 def score(steps: Sequence[Step], mistakes: int | None = None) -> Scores:
     """The metrics of one run; ER with one division by T (the printed formula has two)."""
     if not steps:
@@ -221,12 +191,8 @@ def score(steps: Sequence[Step], mistakes: int | None = None) -> Scores:
 def summary(runs: Sequence[Sequence[Step]]) -> dict[str, tuple[float, float]]:
     """Mean and deviation over folders; SR and GR over all their edits pooled (paper, Table 5)."""
     scores = [score(steps) for steps in runs if steps]
-    pooled = [step for steps in runs for step in steps]
-    asked = [right for step in pooled for right in step.rephrasings]
-    out = {
-        "SR": (fmean(step.fixed for step in pooled), 0.0),
-        "GR": (fmean(asked) if asked else 1.0, 0.0),
-    }
+    pooled = score([step for steps in runs for step in steps])
+    out = {"SR": (pooled.SR, 0.0), "GR": (pooled.GR, 0.0)}
     for name in ("ER", "TrainR", "TestR", "E", "seconds_per_edit"):
         found = [getattr(s, name) for s in scores]
         out[name] = (fmean(found), pstdev(found))
@@ -237,7 +203,7 @@ class Log:
     """The steps of one run on disk: a header, a line per step, and every patch in its own file."""
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory / "steps.jsonl"
+        self.directory, self.path = directory, directory / "steps.jsonl"
         self.patches = directory / "patches"
         self.patches.mkdir(parents=True, exist_ok=True)
 
@@ -246,18 +212,17 @@ class Log:
         if not self.path.exists():
             files.write_atomic(self.path, (json.dumps(header) + "\n").encode())
             return []
-        lines = self.path.read_bytes().split(b"\n")
-        whole = b"\n".join(lines[:-1]) + b"\n"
-        if lines[-1]:  # half a line: the kill came while it was written
-            files.write_atomic(self.path, whole)
-        found = json.loads(lines[0])
+        whole, end, half = self.path.read_bytes().rpartition(b"\n")
+        if half:  # the kill came while a line was written
+            files.write_atomic(self.path, whole + end)
+        found, steps = read(self.directory)
         if found != header:
             other = [k for k in header if found.get(k) != header[k]]
             raise BadInput(
                 f"{self.path} is of another run ({', '.join(other)} differ): "
                 "give another directory, or remove it"
             )
-        return [_step(json.loads(line)) for line in lines[1:-1]]
+        return steps
 
     def patch(self, step: Step) -> Patch | None:
         """The patch that a step left behind."""
@@ -277,7 +242,7 @@ class Log:
 
 def read(directory: str | Path) -> tuple[dict[str, Any], list[Step]]:
     """The header and the steps of a run."""
-    head, *lines = (Path(directory) / "steps.jsonl").read_text(encoding="utf-8").splitlines()
+    head, *lines = (Path(directory) / "steps.jsonl").read_bytes().splitlines()
     return json.loads(head), [_step(json.loads(line)) for line in lines]
 
 

@@ -50,7 +50,7 @@ def write_one(job: Job, table: str, kind: str, row: Row, out: Path) -> None:
     said = {
         "job": job.to_json(),
         "f0": {k: {"examples": 400, "right": 0.9} for k in ("train", "test")} | {"memory": 4000},
-        "scores": sme.score(steps, n + 1).to_json(),
+        "scores": asdict(sme.score(steps, n + 1)),
         "bytes_per_edit": 2000.0,
         "activations": {**numbers, "heat": heat} if job.editor == "t-patcher" else None,
         "seconds": 12.3,

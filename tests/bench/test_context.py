@@ -41,9 +41,10 @@ def test_a_stream_ends_with_its_last_mistake(job: Job, tmp_path: Path) -> None:
 
 def test_a_context_serves_the_jobs_on_its_model_and_data(job: Job, tmp_path: Path) -> None:
     context = Context.open(job, tmp_path)
-    assert context.serves(replace(job, editor="ft-all", fields={}, folder=1, edits=None))
-    assert not context.serves(replace(job, memory_size=9))
-    assert not context.serves(replace(job, extra_from_test=1))
+    same = replace(job, editor="ft-all", fields={}, folder=1, edits=None)
+    assert same.context == context.job
+    assert replace(job, memory_size=9).context != context.job
+    assert replace(job, extra_from_test=1).context != context.job
 
 
 def test_traffic_joins_the_memory_and_nothing_that_is_measured(job: Job, tmp_path: Path) -> None:

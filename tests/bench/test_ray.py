@@ -15,7 +15,7 @@ import pytest
 from tests.bench import tiny
 from tests.bench.watching import Noted
 from tpatcher.bench import runner
-from tpatcher.bench.executors import Inline, OnRay
+from tpatcher.bench.executors import Inline, executor_for
 from tpatcher.bench.table import Planned
 
 pytest.importorskip("ray")
@@ -70,7 +70,7 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path) -> None:
     assert runner.run(runner.works(plan), Inline(here), here, Noted()) == {}
     noted, killed = Noted(), list[int]()
     killer = Thread(target=kill_one, args=(there, killed))
-    executor = OnRay(there, "ray", 2)
+    executor = executor_for("ray", 2, there)
     killer.start()
     assert runner.run(runner.works(plan), executor, there, noted) == {}
     killer.join()

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,17 +12,8 @@ import pytest
 from tests.bench import tiny
 from tests.bench.watching import Noted
 from tpatcher.bench import runner
-from tpatcher.bench.executors import (
-    Files,
-    Inline,
-    JobExecutor,
-    Process,
-    Remote,
-    Work,
-    WorkerDied,
-    executor_for,
-)
-from tpatcher.bench.job import Job
+from tpatcher.bench.executors import Files, Inline, Process, Remote, WorkerDied, executor_for
+from tpatcher.bench.job import Job, Work
 from tpatcher.bench.runner import works
 from tpatcher.bench.setup import Setup
 from tpatcher.editors import EDITORS
@@ -38,24 +27,18 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
     return tiny.setup(tmp_path_factory.mktemp("bert"), "bert")
 
 
-class Scripted(JobExecutor):
+class Scripted(Inline):
     """Everything ends as was written down."""
-
-    slots = 2
 
     def __init__(self, ends: dict[str, list[Files | str | WorkerDied]]) -> None:
         self.ends, self.started = ends, list[str]()
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        [work] = args
+    def attempt(self, work: Work) -> Files | str:
         self.started.append(work.key)
-        future: Future[Any] = Future()
         end = self.ends[work.key].pop(0)
         if isinstance(end, WorkerDied):
-            future.set_exception(end)
-        else:
-            future.set_result(end)
-        return future
+            raise end
+        return end
 
 
 def work(key: str, needs: str | None = None, fit: bool = False) -> Work:
@@ -73,7 +56,7 @@ def test_fits_come_first_and_lost_jobs_come_again(tmp_path: Path) -> None:
     )
     all_of = [work("fit", fit=True), work("a", needs="fit"), work("b"), work("c")]
     failed = runner.run(all_of, executor, tmp_path, Noted())
-    assert failed == {"c": "gone"}
+    assert failed == {"c": "gone, 3 times"}
     assert executor.started.count("fit") == 2
     assert executor.started.count("c") == runner.TRIES
     last_fit = max(i for i, key in enumerate(executor.started) if key == "fit")
@@ -102,11 +85,11 @@ class Doomed(Process):
 
     begun = 0
 
-    def call(self, fn: Callable[..., Any], *args: Any) -> Any:
+    def attempt(self, work: Work) -> Files | str:
         Doomed.begun += 1
         if Doomed.begun == 1:
             os.kill(self.pid, signal.SIGKILL)
-        return super().call(fn, *args)
+        return super().attempt(work)
 
 
 def test_processes_do_the_same_as_here_even_if_one_dies(setup: Setup, tmp_path: Path) -> None:
@@ -147,6 +130,6 @@ def test_a_bad_job_says_why_and_the_others_go_on(setup: Setup, tmp_path: Path) -
 
 def test_executors_by_name(tmp_path: Path) -> None:
     assert isinstance(executor_for("here", None, tmp_path), Inline)
-    assert executor_for("here", 3, tmp_path).slots == 3
+    assert isinstance(executor_for("here", 3, tmp_path), Remote)
     with pytest.raises(BadInput, match="ray://"):
         executor_for("moon", None, tmp_path)

@@ -1,18 +1,27 @@
-"""A listener that only takes notes."""
+"""Bars that nobody sees, and that take notes."""
 
-from tpatcher.bench.executors import Work
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from tpatcher.bench.job import Work
+from tpatcher.bench.progress import JobBars
 
 
-class Noted:
+class Noted(JobBars):
     """What began, and what went wrong."""
 
     def __init__(self) -> None:
+        super().__init__(Console(quiet=True), [], Path())
         self.begun_keys: list[str] = []
         self.errors: list[str] = []
 
-    def begun(self, work: Work) -> None:
+    @contextmanager
+    def running(self, work: Work) -> Iterator[None]:
         self.begun_keys.append(work.key)
+        yield
 
-    def over(self, work: Work, error: str | None, again: bool) -> None:
-        if error is not None:
-            self.errors.append(error)
+    def tell(self, work: Work, error: str) -> None:
+        self.errors.append(error)

@@ -28,11 +28,6 @@ from tpatcher.models.traces import Trace
 BATCH = 64
 
 
-def make_editor(job: Job) -> Editor:
-    """The job's editor, not fitted: its fields are those of the command line and of results."""
-    return job.kind(**job.fields)
-
-
 @dataclass
 class Context:
     """The initial model f0 with its data, opened once for all jobs that share them."""
@@ -82,10 +77,6 @@ class Context:
         }
         return cls(job.context, model, split, memory, traffic, retained, cache_dir, progress)
 
-    def serves(self, job: Job) -> bool:
-        """Returns True if the job is on this model and data."""
-        return self.job == job.context
-
     def stream(self, job: Job) -> tuple[list[Example], int]:
         """The examples of the job's folder in a seeded order, and how many of them f0 has wrong."""
         if job.folders:
@@ -109,7 +100,7 @@ class Context:
 
     def fitted(self, job: Job) -> Editor:
         """The job's editor, fitted; an expensive fit is kept on disk, and found there again."""
-        editor = make_editor(job)
+        editor = job.new_editor()
         if isinstance(editor, TPatcher):
             return editor.fit(self.model, self._memory(editor))
         if job.traffic:

@@ -8,7 +8,7 @@ from tpatcher.bench.report.figures import Picture
 from tpatcher.bench.rows import Row
 from tpatcher.bench.scale import Scale
 from tpatcher.bench.setup import Setup
-from tpatcher.bench.table import FIRST, WHOLE, Table, columns
+from tpatcher.bench.table import FIRST, WHOLE, Table
 from tpatcher.errors import unknown
 
 CROSSINGS = (0.2, 0.35, 0.5, 0.65, 0.8)
@@ -26,7 +26,7 @@ def _crossings_and_betas(setup: Setup, scale: Scale) -> tuple[Row, ...]:
 
 COMPARED = (rows.FT_ALL_KL, rows.SERA, *rows.OURS)
 WITHOUT_MEMORY_LOSS = (rows.WITHOUT_LM, rows.KL_PATCH, *rows.OURS)
-RETENTION_AND_COUNTS = columns(*figures.METRICS, "E", "N")
+RETENTION_AND_COUNTS = (*figures.METRICS, "E", "N")
 E_AND_N = "E edits were made; the initial model makes N mistakes on the same stream."
 ALL = (
     Table(
@@ -44,7 +44,7 @@ ALL = (
     ),
     Table(
         "table4", "Table 4. Absolute activations of the patches, mean ± deviation",
-        WITHOUT_MEMORY_LOSS, FIRST, columns=columns("Edit", "Past-edit", "Random"),
+        WITHOUT_MEMORY_LOSS, FIRST, columns=("Edit", "Past-edit", "Random"),
         statistic="mean ± deviation", claims=claims.TABLE4,
         about="By the mistake that a patch was made for, by those of earlier edits, and by "
         "mistakes of f0 in D_test. The neurons of the fast preset are steeper on purpose.",
@@ -52,7 +52,7 @@ ALL = (
     Table(
         "table5", "Table 5. Standard deviations over the folders",
         (*rows.FINE_TUNED, *rows.OURS, rows.WITHOUT_LM, rows.KL_PATCH),
-        columns=columns("ER", "TrainR", "TestR", digits=5),
+        columns=("ER", "TrainR", "TestR"),
         statistic="deviation", claims=claims.TABLE5,
     ),
     Table(
@@ -87,14 +87,14 @@ ALL = (
     ),
     Table(
         "costs", "What an edit takes, and what it leaves behind", rows.EDITORS,
-        columns=columns("seconds", "megabytes", "kilobytes", "growth"),
+        columns=("seconds", "megabytes", "kilobytes", "growth"),
         about="The paper's seconds are on a V100 with 40,000 memories (with 10,000: 4.7 and 12.4); "
         "its growth is that of the whole edit set. Megabytes: by how much the process grew during "
         "an edit at most; what earlier ones freed is used again. Kilobytes are those of a patch.",
     ),
     Table(
         "frontier", "Beyond the paper: generality against retention", _crossings_and_betas, FIRST,
-        columns=columns("GR", "TestR"), pictures=(Picture(figures.frontier, size="single"),),
+        columns=("GR", "TestR"), pictures=(Picture(figures.frontier, size="single"),),
         claims=claims.FRONTIER,
         about="The fast preset by where the neuron begins to fire (f), the paper's by how far "
         "below zero the memory is pushed (β).",

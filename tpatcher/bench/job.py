@@ -61,12 +61,11 @@ class Job:
             del found["demo"]  # results that were written before know no such name
         return json.loads(json.dumps(found, default=str))  # type: ignore[no-any-return]
 
-    @property
-    def kind(self) -> type[Editor]:
-        """The editor's class."""
+    def new_editor(self) -> Editor:
+        """The job's editor, not fitted."""
         if self.editor not in EDITORS:
             raise unknown("editor", self.editor, EDITORS)
-        return EDITORS[self.editor]
+        return EDITORS[self.editor](**self.fields)
 
     @property
     def key(self) -> str:
@@ -86,7 +85,7 @@ class Job:
     @property
     def fit_key(self) -> str | None:
         """The name of what is fitted once for all jobs that share it; None if a fit is cheap."""
-        fitted = self.kind(**self.fields).fit_key()
+        fitted = self.new_editor().fit_key()
         if fitted is None:
             return None
         shared = replace(
@@ -111,6 +110,22 @@ class Job:
     def _hash(self) -> str:
         said = json.dumps(self.to_json(), sort_keys=True) + _builtin_contents(self.data)
         return digest(said)[:10]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A job, or the fit that several jobs wait for."""
+
+    key: str
+    job: Job
+    only_fit: bool = False
+    needs: str | None = None
+
+    def done(self, out: Path) -> bool:
+        return (self.folder(out) / ("fitted" if self.only_fit else SCORES)).exists()
+
+    def folder(self, out: Path) -> Path:
+        return out / ("fits" if self.only_fit else "jobs") / self.key
 
 
 def digest(text: str) -> str:

@@ -1,35 +1,31 @@
 """What is shown while jobs run: a bar for all of them, and one for each that is running."""
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
-if TYPE_CHECKING:
-    from tpatcher.bench.executors import Work
+from tpatcher.bench.job import Work
 
 
-def bars(console: Console) -> Progress:
+class Bars(Progress):
     """Bars with a count, the time so far and the time left."""
-    return _Bars(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        TimeRemainingColumn(), console=console, refresh_per_second=2,
-    )  # fmt: skip
+
+    def __init__(self, console: Console) -> None:
+        columns = (*self.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
+        super().__init__(*columns, console=console, refresh_per_second=2)
 
 
-class _Bars(Progress):
-    """Reads how far a task is off the steps that its job writes, wherever that runs."""
+class JobBars(Bars):
+    """The bars of a list of works, read off the steps that a job writes wherever it runs."""
+
+    def __init__(self, console: Console, todo: Sequence[Work], out: Path) -> None:
+        super().__init__(console)
+        self.out = out
+        done = sum(work.done(out) for work in todo)
+        self.all = self.add_task("[bold]all jobs", total=len(todo), completed=done)
 
     def get_renderables(self) -> Iterable[RenderableType]:
         for task in self.tasks:
@@ -39,36 +35,22 @@ class _Bars(Progress):
                     self.update(task.id, completed=max(0, lines - 1))
         return super().get_renderables()
 
+    @contextmanager
+    def running(self, work: Work) -> Iterator[None]:
+        """Show a bar for this work."""
+        total = None if work.only_fit else work.job.edits
+        steps = work.folder(self.out) / "steps.jsonl"
+        bar = self.add_task(f"  {work.key.rpartition('-')[0]}", total=total, steps=steps)
+        try:
+            yield
+        finally:
+            self.remove_task(bar)
 
-class JobBars:
-    """The bars of a list of works."""
+    def tell(self, work: Work, error: str) -> None:
+        self.console.print(f"[red]{work.key}[/] {error}", highlight=False)
 
-    def __init__(self, console: Console, todo: Sequence["Work"], out: Path) -> None:
-        self.out, self.progress = out, bars(console)
-        done = sum(work.done(out) for work in todo)
-        self.all = self.progress.add_task("[bold]all jobs", total=len(todo), completed=done)
-        self.running: dict[str, TaskID] = {}
-
-    def __enter__(self) -> Self:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.progress.stop()
-
-    def begun(self, work: "Work") -> None:
-        name = f"  {work.key.rpartition('-')[0]}"
-        if work.only_fit:
-            bar = self.progress.add_task(name, total=None)
-        else:
-            steps = work.folder(self.out) / "steps.jsonl"
-            bar = self.progress.add_task(name, total=work.job.edits, steps=steps)
-        self.running[work.key] = bar
-
-    def over(self, work: "Work", error: str | None, again: bool) -> None:
-        self.progress.remove_task(self.running.pop(work.key))
+    def over(self, work: Work, error: str | None) -> None:
+        """Count a work that is done, or that failed for good."""
+        self.advance(self.all)
         if error is not None:
-            more = ": once more" if again else ""
-            self.progress.console.print(f"[red]{work.key}[/] {error}{more}", highlight=False)
-        if not again:
-            self.progress.advance(self.all)
+            self.tell(work, error)

@@ -13,15 +13,9 @@ def numbers() -> dict[str, Any]:
     return found
 
 
-def cells(table: str, task: str, row: str) -> dict[str, float]:
-    """One row of a table on "fc" or "qa" by its columns; empty where the paper has none."""
+def cells(table: str, task: str, row: str, *, deviations: bool = False) -> dict[str, float]:
+    """A row of a table on "fc" or "qa" by its columns, or what stands behind its ±; or empty."""
     about = numbers().get(table, {})
-    found = about.get(task, {}).get(row)
-    return dict(zip(about["columns"], found, strict=True)) if found else {}
-
-
-def deviations(table: str, task: str, row: str) -> dict[str, float]:
-    """What stands behind the ± of a row."""
-    about = numbers().get(table, {})
-    found = about.get("deviations", {}).get(task, {}).get(row)
+    by_task = about.get("deviations", {}) if deviations else about
+    found = by_task.get(task, {}).get(row)
     return dict(zip(about["columns"], found, strict=True)) if found else {}

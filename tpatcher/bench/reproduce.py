@@ -6,11 +6,10 @@ from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table as Listing
 
 from tpatcher import files
 from tpatcher.bench import runner
-from tpatcher.bench.executors import JobExecutor, Work, executor_for
+from tpatcher.bench.executors import Inline, Remote, executor_for
 from tpatcher.bench.progress import JobBars
 from tpatcher.bench.published import numbers
 from tpatcher.bench.report import tables as forms
@@ -19,8 +18,6 @@ from tpatcher.bench.rows import Row
 from tpatcher.bench.scale import Scale
 from tpatcher.bench.setup import Setup
 from tpatcher.bench.table import Planned, ResultTable, Table, plan
-
-FORMATS = {"md": forms.markdown, "tex": forms.latex, "csv": forms.comma_separated}
 
 
 def reproduce(
@@ -40,7 +37,11 @@ def reproduce(
     planned = plan(tables, setups, scale, skip)
     console.print(f"Scale [bold]{scale.name}[/]: {scale.about}.\n", highlight=False)
     if dry_run:
-        console.print(_listed(runner.works(planned), out))
+        todo = {work.key: work.done(out) for work in runner.works(planned)}
+        for key, done in todo.items():
+            console.print(key, "complete" if done else "", highlight=False)
+        left = list(todo.values()).count(False)
+        console.print(f"{len(todo)} jobs and fits, {left} left", highlight=False)
         return True
     out.mkdir(parents=True, exist_ok=True)
     complete = run_plan(console, planned, out, executor_for(executor, workers, out), command)
@@ -58,23 +59,16 @@ def reproduce(
 
 
 def run_plan(
-    console: Console, planned: Sequence[Planned], out: Path, executor: JobExecutor, command: str
+    console: Console, planned: Sequence[Planned], out: Path, executor: Inline | Remote, command: str
 ) -> bool:
     """Run the jobs that are missing. Returns False if some failed, or if a key stopped them."""
     todo = runner.works(planned)
-    failed: dict[str, str] = {}
-    stopped = False
-    try:
-        with JobBars(console, todo, out) as bars:
-            failed = runner.run(todo, executor, out, bars)
-    except KeyboardInterrupt:
-        stopped = True
-    for key, why in failed.items():
-        console.print(f"[red]{key}[/] failed: {why}", highlight=False)
-    if stopped or failed:
-        left = sum(not work.done(out) for work in todo)
+    with suppress(KeyboardInterrupt), JobBars(console, todo, out) as bars:
+        runner.run(todo, executor, out, bars)
+    left = sum(not work.done(out) for work in todo)
+    if left:
         console.print(f"{left} jobs are left. To go on where this ended:\n  {command}")
-    return not (stopped or failed)
+    return not left
 
 
 def show(console: Console, results: Sequence[ResultTable]) -> None:
@@ -93,18 +87,8 @@ def _write_tables(results: Sequence[ResultTable], out: Path) -> None:
     for table, group in groupby(results, key=lambda result: result.table):
         on_setups = list(group)
         if table.columns:
-            texts = {kind: form(on_setups) for kind, form in FORMATS.items()}
-            for kind, text in texts.items():
+            whole.append(forms.as_text(on_setups, "md"))
+            tex, csv = forms.as_text(on_setups, "tex"), forms.comma_separated(on_setups)
+            for kind, text in {"md": whole[-1], "tex": tex, "csv": csv}.items():
                 files.write_atomic(out / "tables" / f"{table.name}.{kind}", text.encode())
-            whole.append(texts["md"])
     files.write_atomic(out / "tables.md", "\n".join(whole).encode())
-
-
-def _listed(todo: Sequence[Work], out: Path) -> Listing:
-    """The jobs, and which of them are complete."""
-    listing = Listing("job", "state")
-    for work in todo:
-        listing.add_row(work.key, "complete" if work.done(out) else "")
-    left = sum(not work.done(out) for work in todo)
-    listing.caption = f"{len(todo)} jobs and fits, {left} left"
-    return listing

@@ -1,7 +1,7 @@
 """Results of jobs, read from disk and summed up into the rows of a table."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -60,9 +60,6 @@ class ResultRow:
     def mean(self, metric: str) -> float:
         return self.numbers[metric][0]
 
-    def deviation(self, metric: str) -> float:
-        return self.numbers[metric][1]
-
     @cached_property
     def numbers(self) -> dict[str, tuple[float, float]]:
         """Every number of the row, mean and deviation over folders."""
@@ -76,11 +73,11 @@ class ResultRow:
         peaks = [step.megabytes for r in self.results for step in r.steps]
         if known := [p for p in peaks if p is not None]:
             found["megabytes"] = (max(known), 0.0)
+        fixed = [step.fixed for step in self.steps]
+        found["first edit"] = _spread(fixed[:1] or [True])
+        found["later half"] = _spread(fixed[len(fixed) // 2 :] or [True])
         active = self.results[0].scores.get("activations") or {}
         return found | {k: (v[0], v[1]) for k, v in active.items() if k != "heat"}
-
-
-ResultRows = Mapping[Row, ResultRow]  # those of a table that have results
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float]:

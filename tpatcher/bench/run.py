@@ -1,8 +1,8 @@
 """Running a job: sequential model editing on its stream, and the numbers of that."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -14,12 +14,10 @@ from tpatcher import files, sme
 from tpatcher.bench import activations
 from tpatcher.bench.context import Context
 from tpatcher.bench.job import SCORES, Job
-from tpatcher.bench.progress import bars
+from tpatcher.bench.progress import Bars
 from tpatcher.editors import Editor
 from tpatcher.errors import BadInput
-from tpatcher.example import Example
 from tpatcher.models.model import Model
-from tpatcher.models.retention import AnswerCache
 from tpatcher.patches.codebook import Codebook
 
 
@@ -48,15 +46,18 @@ def run(
         steps.append(step)
         update(completed=step.index + 1, total=len(stream))
     update(completed=len(stream), total=len(stream))
+    f0: dict[str, Any] = {"memory": len(context.memory) + len(context.traffic)}
+    for name, cache in retained.items():
+        right, n = sum(cache.right_before), len(cache.examples)
+        f0[name] = {"examples": n, "right": round(right / max(1, n), 4)}
+    tested = zip(retained["test"].examples, retained["test"].right_before, strict=True)
+    wrong = [example for example, right_before in tested if not right_before]
     result = {
         "job": job.to_json(),
-        "f0": {
-            "memory": len(context.memory) + len(context.traffic),
-            **{name: _accuracy(cache) for name, cache in retained.items()},
-        },
-        "scores": sme.score(steps, mistakes).to_json(),
+        "f0": f0,
+        "scores": asdict(sme.score(steps, mistakes)),
         "bytes_per_edit": _bytes_per_edit(model),
-        "activations": activations.measure(model, _mistakes(retained["test"])),
+        "activations": activations.measure(model, wrong[:100]),
         "seconds": round(perf_counter() - began, 1),
     }
     files.write_atomic(out / SCORES, json.dumps(result, indent=1).encode())
@@ -72,7 +73,7 @@ def run_folders(
         raise BadInput(f"folder {folder} asked for, but there are {job.folders}, counted from 0")
     editor = context.fitted(job)
     results, runs = [], []
-    with bars(console) as progress:
+    with Bars(console) as progress:
         for i in range(count) if folder is None else [folder]:
             bar = progress.add_task(f"{job.editor} {i + 1}/{count}", total=None)
             update = partial(progress.update, bar)
@@ -92,14 +93,3 @@ def _bytes_per_edit(model: Model) -> float:
     if any(isinstance(p, Codebook) for p in model.patches):
         sizes = sizes[-1:] + [0] * (len(sizes) - 1)
     return sum(sizes) / max(1, len(sizes))
-
-
-def _mistakes(answers: AnswerCache, limit: int = 100) -> list[Example]:
-    """The first examples that f0 has wrong."""
-    pairs = zip(answers.examples, answers.right_before, strict=True)
-    return [example for example, right in pairs if not right][:limit]
-
-
-def _accuracy(answers: AnswerCache) -> dict[str, float]:
-    right: Sequence[bool] = answers.right_before
-    return {"examples": len(right), "right": round(sum(right) / max(1, len(right)), 4)}

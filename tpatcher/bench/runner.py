@@ -1,84 +1,62 @@
-"""Runs jobs in order, as far as their needs allow, and starts again those whose worker died."""
+"""Runs jobs in order, fits first, and starts again those whose worker died."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Protocol
 
 from tpatcher import files
-from tpatcher.bench.executors import Files, JobExecutor, Work, Worker, WorkerDied
+from tpatcher.bench.executors import Inline, Remote, WorkerDied
+from tpatcher.bench.job import Work
+from tpatcher.bench.progress import JobBars
 from tpatcher.bench.table import Planned
 
 TRIES = 3  # that a job gets if the process that runs it dies
 
 
-class Listener(Protocol):
-    """Is told how the work goes on."""
-
-    def begun(self, work: Work) -> None: ...
-
-    def over(self, work: Work, error: str | None, again: bool) -> None: ...
-
-
 def works(plan: Iterable[Planned]) -> list[Work]:
-    """Each job of a plan once, and before it the fit that it waits for."""
-    out: dict[str, Work] = {}
-    for job in (job for planned in plan for jobs in planned.jobs.values() for job in jobs):
-        needs = job.fit_key
-        if needs is not None:
-            out.setdefault(needs, Work(needs, job, only_fit=True))
-        out.setdefault(job.key, Work(job.key, job, needs=needs))
-    return list(out.values())
+    """Each fit that jobs of a plan wait for, and then each of its jobs, once."""
+    every = [job for planned in plan for jobs in planned.jobs.values() for job in jobs]
+    fits = {key: Work(key, job, only_fit=True) for job in every if (key := job.fit_key)}
+    jobs = {job.key: Work(job.key, job, needs=job.fit_key) for job in every}
+    return [*fits.values(), *jobs.values()]
 
 
 def run(
-    todo: Sequence[Work], executor: JobExecutor, out: Path, listener: Listener
+    todo: Sequence[Work], executor: Inline | Remote, out: Path, bars: JobBars
 ) -> dict[str, str]:
-    """Do all that is missing. Returns what failed, by its key, and why."""
-    waiting = [w for w in todo if not w.done(out)]
-    unfitted = {w.key for w in waiting if w.only_fit}
-    running: dict[Future[Any], Work] = {}
-    tries: Counter[str] = Counter()
-    failed: dict[str, str] = {}
+    """Do all that is missing, fits before their jobs. Returns what failed, by its key, and why."""
+    errors: dict[str, Future[str | None]] = {}
+
+    def do(work: Work) -> str | None:
+        fit = errors.get(work.needs or "")  # was begun before the jobs that wait for it here
+        no_fit = f"{work.needs} failed" if fit and fit.result() else None
+        error = no_fit or _attempts(work, executor, out, bars)
+        bars.over(work, error)
+        return error
+
     with executor:
-        while waiting or running:
-            ready = [w for w in waiting if w.needs not in unfitted]
-            for work in ready[: executor.slots - len(running)]:
-                waiting.remove(work)
-                listener.begun(work)
-                running[executor.submit(Worker.attempt, work)] = work
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                work = running.pop(future)
-                tries[work.key] += 1
-                made, error, died = _outcome(future)
-                again = died and tries[work.key] < TRIES
-                if again:
-                    waiting.insert(0, work)
-                else:
-                    unfitted.discard(work.key)
-                    _save_files(work, out, made)
-                if error and not again:
-                    stuck = [w for w in waiting if w.needs == work.key]
-                    waiting = [w for w in waiting if w not in stuck]
-                    failed |= {work.key: error} | {w.key: f"{work.key} failed" for w in stuck}
-                listener.over(work, error, again)
-    return failed
+        for work in todo:
+            if not work.done(out):
+                errors[work.key] = executor.submit(do, work)
+        return {key: error for key, future in errors.items() if (error := future.result())}
 
 
-def _outcome(future: Future[Any]) -> tuple[Files, str | None, bool]:
-    """The files that were made, what went wrong, and whether it was only the worker that died."""
-    try:
-        result = future.result()
-    except WorkerDied as error:
-        return {}, str(error), True
-    return ({}, result, False) if isinstance(result, str) else (result, None, False)
-
-
-def _save_files(work: Work, out: Path, made: Files) -> None:
-    """Write down what came from a machine that does not share this disk."""
-    folder = work.folder(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in made.items():
-        if not (folder / name).exists():
-            files.write_atomic(folder / name, content)
+def _attempts(work: Work, executor: Inline | Remote, out: Path, bars: JobBars) -> str | None:
+    """Do a piece of work, again if its worker dies. Returns what went wrong."""
+    for _ in range(TRIES):
+        try:
+            with bars.running(work):
+                made = executor.attempt(work)
+        except WorkerDied as death:
+            error = str(death)
+            bars.tell(work, error)
+            continue
+        if isinstance(made, str):
+            return made
+        folder = work.folder(out)  # its worker may run on a machine that does not share this disk
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in made.items():
+            if not (folder / name).exists():
+                files.write_atomic(folder / name, content)
+        return None
+    return f"{error}, {TRIES} times"

@@ -4,13 +4,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tpatcher.bench import published
 from tpatcher.bench.claims import Claim, Verdict
 from tpatcher.bench.job import Job
 from tpatcher.bench.report.figures import METRICS, Picture
-from tpatcher.bench.results import Result, ResultRow, ResultRows
+from tpatcher.bench.results import Result, ResultRow
 from tpatcher.bench.rows import Row
 from tpatcher.bench.scale import Scale
 from tpatcher.bench.setup import Kind, Setup
@@ -19,15 +19,6 @@ Stream = Literal["all folders", "folder 0", "the whole edit set"]
 FOLDERS: Stream = "all folders"
 FIRST: Stream = "folder 0"
 WHOLE: Stream = "the whole edit set"
-
-
-@dataclass(frozen=True)
-class Column:
-    """A number of every row."""
-
-    name: str
-    head: str
-    digits: int
 
 
 HEADS = {
@@ -41,11 +32,6 @@ DIGITS = {"E": 0, "N": 0, "megabytes": 0, "kilobytes": 1, "seconds": 2} | dict.f
 )
 
 
-def columns(*names: str, digits: int | None = None) -> tuple[Column, ...]:
-    """The columns of these names."""
-    return tuple(Column(n, HEADS.get(n, n), digits or DIGITS.get(n, 3)) for n in names)
-
-
 @dataclass(frozen=True)
 class Table:
     """A table or figure: what it compares, on which stream, and how it is shown."""
@@ -55,7 +41,7 @@ class Table:
     rows: tuple[Row, ...] | Callable[[Setup, Scale], tuple[Row, ...]]
     stream: Stream = FOLDERS
     kinds: tuple[Kind, ...] = ("fc", "qa")
-    columns: tuple[Column, ...] = columns(*METRICS)
+    columns: tuple[str, ...] = METRICS
     statistic: Literal["mean", "deviation", "mean ± deviation"] = "mean"
     pictures: tuple[Picture, ...] = ()
     claims: tuple[Claim, ...] = ()
@@ -64,14 +50,9 @@ class Table:
     shows_fixes: bool = False  # some mistakes of the first row, before and after
 
     @property
-    def short(self) -> str:
-        """Table 1."""
-        number, dot, _ = self.title.partition(". ")
-        return number if dot else self.name.capitalize()
-
-    def rows_for(self, setup: Setup, scale: Scale) -> tuple[Row, ...]:
-        """The rows; those of some tables depend on the model and on the scale."""
-        return self.rows(setup, scale) if callable(self.rows) else self.rows
+    def heads(self) -> list[str]:
+        """What stands above the columns."""
+        return [HEADS.get(name, name) for name in self.columns]
 
 
 def jobs(row: Row, setup: Setup, scale: Scale, stream: Stream) -> list[Job]:
@@ -123,32 +104,24 @@ def plan(
     for table in chosen:
         # a figure that the paper has for one task only is made of the other if that is alone
         for setup in [s for s in on if s.kind in table.kinds] or on:
-            wanted = [row for row in table.rows_for(setup, scale) if row not in skip]
-            made = {row: jobs(row, setup, scale, table.stream) for row in wanted}
+            rows = table.rows(setup, scale) if callable(table.rows) else table.rows
+            made = {r: jobs(r, setup, scale, table.stream) for r in rows if r not in skip}
             out.append(Planned(table, setup, made))
     return out
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One number: ours, its deviation, the paper's."""
+class Number(NamedTuple):
+    """A number of a table, with what stands behind its ±."""
 
-    ours: float | None
+    value: float | None = None
     deviation: float | None = None
-    paper: float | None = None
-    paper_deviation: float | None = None
-    digits: int = 3
 
-    @property
-    def texts(self) -> tuple[str, str]:
-        """Ours and the paper's as text; a dash where there is none."""
-        return self._text(self.ours, self.deviation), self._text(self.paper, self.paper_deviation)
-
-    def _text(self, value: float | None, deviation: float | None) -> str:
-        if value is None:
+    def text(self, digits: int) -> str:
+        """The number as text; a dash where there is none."""
+        if self.value is None:
             return "–"
-        text = f"{value:.{self.digits}f}"
-        return text if deviation is None else f"{text} ± {deviation:.{self.digits}f}"
+        behind = "" if self.deviation is None else f" ± {self.deviation:.{digits}f}"
+        return f"{self.value:.{digits}f}{behind}"
 
 
 @dataclass(frozen=True)
@@ -159,26 +132,30 @@ class ResultTable:
     setup: Setup
     rows: Sequence[ResultRow]
 
-    @cached_property
-    def with_results(self) -> ResultRows:
-        return {row.row: row for row in self.rows if row.results}
+    @property
+    def with_results(self) -> list[ResultRow]:
+        return [row for row in self.rows if row.results]
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """The claims about this table, each with its verdict."""
-        return [claim.verdict(self.with_results) for claim in self.table.claims]
+        return [claim.verdict(self.rows) for claim in self.table.claims]
 
     def cells(self, row: ResultRow) -> list[tuple[str, str]]:
         """A row's numbers as text, ours and the paper's."""
-        return [self.cell(row, column).texts for column in self.table.columns]
+        out = []
+        for column in self.table.columns:
+            digits = DIGITS.get(column, 5 if self.table.statistic == "deviation" else 3)
+            ours, paper = self.cell(row, column)
+            out.append((ours.text(digits), paper.text(digits)))
+        return out
 
-    def cell(self, row: ResultRow, column: Column) -> Cell:
-        """A number of a row beside the paper's."""
+    def cell(self, row: ResultRow, column: str) -> tuple[Number, Number]:
+        """A number of a row, ours and the paper's."""
         where = (self.table.published or self.table.name, self.setup.kind, row.row.name)
-        paper = published.cells(*where).get(column.name)
-        mean, deviation = row.numbers.get(column.name, (None, None))
-        if self.table.statistic == "deviation":
-            return Cell(deviation, None, paper, None, column.digits)
-        both = self.table.statistic == "mean ± deviation"
-        printed = published.deviations(*where).get(column.name)
-        return Cell(mean, deviation if both else None, paper, printed, column.digits)
+        behind = published.cells(*where, deviations=True).get(column)
+        paper = Number(published.cells(*where).get(column), behind)
+        mean, deviation = row.numbers.get(column, (None, None))
+        if self.table.statistic == "mean ± deviation":
+            return Number(mean, deviation), paper
+        return Number(mean if self.table.statistic == "mean" else deviation), paper

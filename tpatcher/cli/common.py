@@ -1,12 +1,11 @@
-"""What the commands share: the app, the usual arguments, loading a model and its traffic."""
+"""What the commands share: the app, the usual arguments, loading a model."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
-
-from tpatcher.errors import NotFitted
+from typer import Argument, Option
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -16,18 +15,14 @@ app = typer.Typer(
 )
 console = Console()
 
-ModelName = Annotated[
-    str, typer.Argument(help="A directory, a name on the hub, or builtin-fc/-qa.")
-]
-Patches = Annotated[Path, typer.Option(help="The directory that keeps the fixes.")]
+ModelName = Annotated[str, Argument(help="A directory, a name on the hub, or builtin-fc/-qa.")]
+Patches = Annotated[Path, Option(help="The directory that keeps the fixes.")]
 Traffic = Annotated[
     Path | None,
-    typer.Option(help="Ordinary texts to leave alone: .txt, .jsonl or .csv, no labels needed."),
+    Option(help="Ordinary texts to leave alone: .txt, .jsonl or .csv, no labels needed."),
 ]
 Preset = Literal["fast", "paper"]
-Device = Annotated[
-    str | None, typer.Option(help="cpu, cuda, auto …; the model's own if not given.")
-]
+Device = Annotated[str | None, Option(help="cpu, cuda, auto …; the model's own if not given.")]
 
 
 def opened(name: str, patches: Path | None, device: str | None) -> Any:
@@ -36,16 +31,6 @@ def opened(name: str, patches: Path | None, device: str | None) -> Any:
 
     logging_off()
     return load(name, patches=patches, device=device)
-
-
-def ordinary_texts(name: str, traffic: Path | None) -> list[str]:
-    """The texts of the traffic file; without one, those known for a built-in model."""
-    from tpatcher import data
-
-    try:
-        return data.traffic(name, traffic)
-    except NotFitted as error:
-        raise NotFitted(f"{error} (--traffic FILE)") from error
 
 
 def logging_off() -> None:

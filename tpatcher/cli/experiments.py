@@ -5,15 +5,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from tpatcher.cli.common import Device, ModelName, Preset, app, console, logging_off
 
 
 @app.command()
 def demo(
-    report: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report.html"),
-    as_json: Annotated[Path | None, typer.Option("--json", help="Numbers as JSON.")] = None,
-    edits: Annotated[int, typer.Option(help="Mistakes to fix per task.")] = 60,
+    report: Annotated[Path, Option(help="Where the report goes.")] = Path("report.html"),
+    as_json: Annotated[Path | None, Option("--json", help="Numbers as JSON.")] = None,
+    edits: Annotated[int, Option(help="Mistakes to fix per task.")] = 60,
 ) -> None:
     """Sequential model editing on both built-in tasks; needs nothing but this package."""
     from tpatcher.bench.demo import demo as run
@@ -26,41 +27,31 @@ def demo(
 @app.command()
 def sme(
     model: ModelName,
-    data: Annotated[
-        str, typer.Option(help="builtin-fc, builtin-qa, fever, zsre, counterfact, own.")
-    ],
-    out: Annotated[Path, typer.Option(help="Where the runs go; a killed one is resumed.")],
-    path: Annotated[Path | None, typer.Option(help="The dataset's folder or file.")] = None,
-    without: Annotated[
-        Path | None, typer.Option(help="Texts to keep out of D_test (zsre).")
-    ] = None,
+    data: Annotated[str, Option(help="builtin-fc, builtin-qa, fever, zsre, counterfact, own.")],
+    out: Annotated[Path, Option(help="Where the runs go; a killed one is resumed.")],
+    path: Annotated[Path | None, Option(help="The dataset's folder or file.")] = None,
+    without: Annotated[Path | None, Option(help="Texts to keep out of D_test (zsre).")] = None,
     traffic: Annotated[
         list[Path] | None,
-        typer.Option(help="Unlabelled texts (.txt, .jsonl) to fill the memory with; repeatable."),
+        Option(help="Unlabelled texts (.txt, .jsonl) to fill the memory with; repeatable."),
     ] = None,
-    editor: Annotated[str, typer.Option(help="t-patcher, ft-all, …")] = "t-patcher",
-    preset: Annotated[Preset | None, typer.Option(help="T-Patcher's.")] = None,
-    knobs: Annotated[str, typer.Option(help="The editor's other fields, as JSON.")] = "{}",
-    folders: Annotated[int, typer.Option(help="0: the whole edit set as one stream.")] = 0,
-    folder: Annotated[int | None, typer.Option(help="Only this one of the folders.")] = None,
-    edits: Annotated[
-        int | None, typer.Option(help="A stream ends with so many mistakes of f0.")
-    ] = None,
-    most: Annotated[int | None, typer.Option(help="Only so many examples per stream.")] = None,
-    tr: Annotated[
-        int, typer.Option(help="Examples of D_tr, and at most as many of D_test.")
-    ] = 10_000,
-    test: Annotated[int | None, typer.Option(help="Examples of D_test, if not as many.")] = None,
-    memory_size: Annotated[int, typer.Option(help="Memory examples.")] = 40_000,
-    every: Annotated[
-        int | None, typer.Option(help="Measure retention every so many edits.")
-    ] = None,
-    given: Annotated[int, typer.Option(help="Rephrasings shown to the editor.")] = 0,
+    editor: Annotated[str, Option(help="t-patcher, ft-all, …")] = "t-patcher",
+    preset: Annotated[Preset | None, Option(help="T-Patcher's.")] = None,
+    knobs: Annotated[str, Option(help="The editor's other fields, as JSON.")] = "{}",
+    folders: Annotated[int, Option(help="0: the whole edit set as one stream.")] = 0,
+    folder: Annotated[int | None, Option(help="Only this one of the folders.")] = None,
+    edits: Annotated[int | None, Option(help="A stream ends with so many mistakes of f0.")] = None,
+    most: Annotated[int | None, Option(help="Only so many examples per stream.")] = None,
+    tr: Annotated[int, Option(help="Examples of D_tr, and at most as many of D_test.")] = 10_000,
+    test: Annotated[int | None, Option(help="Examples of D_test, if not as many.")] = None,
+    memory_size: Annotated[int, Option(help="Memory examples.")] = 40_000,
+    every: Annotated[int | None, Option(help="Measure retention every so many edits.")] = None,
+    given: Annotated[int, Option(help="Rephrasings shown to the editor.")] = 0,
     longer: Annotated[
-        int, typer.Option(help="A longer stream: so many examples of D_test as well.", min=0)
+        int, Option(help="A longer stream: so many examples of D_test as well.", min=0)
     ] = 0,
     seed: int = 0,
-    skip_bad: Annotated[bool, typer.Option(help="Count bad lines instead of stopping.")] = False,
+    skip_bad: Annotated[bool, Option(help="Count bad lines instead of stopping.")] = False,
     device: Device = None,
 ) -> None:
     """Sequential model editing (SME) on a dataset: the paper's five metrics."""
@@ -98,44 +89,42 @@ def sme(
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="TABLE",
             help="table1 … table7, figure4 … figure7, costs, frontier; all if none.",
         ),
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(help="builtin, fever, zsre or a path; twice for a report on both tasks."),
+        Option(help="builtin, fever, zsre or a path; twice for a report on both tasks."),
     ] = None,
-    model: Annotated[list[str] | None, typer.Option(help="The initial model of each.")] = None,
-    path: Annotated[list[Path] | None, typer.Option(help="The folder of each dataset.")] = None,
-    without: Annotated[
-        Path | None, typer.Option(help="Texts to keep out of D_test (zsre).")
-    ] = None,
+    model: Annotated[list[str] | None, Option(help="The initial model of each.")] = None,
+    path: Annotated[list[Path] | None, Option(help="The folder of each dataset.")] = None,
+    without: Annotated[Path | None, Option(help="Texts to keep out of D_test (zsre).")] = None,
     scale: Annotated[
-        Literal["small", "full"], typer.Option(help="A small part, or the paper's own scale.")
+        Literal["small", "full"], Option(help="A small part, or the paper's own scale.")
     ] = "small",
     edits: Annotated[
-        int | None, typer.Option(help="Mistakes per folder; twice as many per whole stream.")
+        int | None, Option(help="Mistakes per folder; twice as many per whole stream.")
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(help="Fine-tuning's learning rate, if not the scale's.")
+        float | None, Option(help="Fine-tuning's learning rate, if not the scale's.")
     ] = None,
     tr: Annotated[
-        int | None, typer.Option(help="Examples of D_tr and of D_test, if not the scale's.")
+        int | None, Option(help="Examples of D_tr and of D_test, if not the scale's.")
     ] = None,
     memory_size: Annotated[
-        int | None, typer.Option(help="Memory examples, if not as many as the scale's.")
+        int | None, Option(help="Memory examples, if not as many as the scale's.")
     ] = None,
     skip: Annotated[
-        list[str] | None, typer.Option(help="A row to leave out, as ke or kl-patch; repeatable.")
+        list[str] | None, Option(help="A row to leave out, as ke or kl-patch; repeatable.")
     ] = None,
     out: Annotated[
-        Path, typer.Option(help="Where jobs, tables and the report go; complete jobs are kept.")
+        Path, Option(help="Where jobs, tables and the report go; complete jobs are kept.")
     ] = Path("reproduction"),
-    on: Annotated[str, typer.Option(help="here, ray, or ray://HOST:PORT.")] = "here",
-    workers: Annotated[int | None, typer.Option(help="Jobs at a time.")] = None,
-    dry_run: Annotated[bool, typer.Option(help="Only list the jobs.")] = False,
+    on: Annotated[str, Option(help="here, ray, or ray://HOST:PORT.")] = "here",
+    workers: Annotated[int | None, Option(help="Jobs at a time.")] = None,
+    dry_run: Annotated[bool, Option(help="Only list the jobs.")] = False,
 ) -> None:
     """Every table and figure of the paper: run the jobs that are missing, make the report."""
     import shlex
@@ -168,15 +157,11 @@ def reproduce(
 
 @app.command()
 def train(
-    name: Annotated[str, typer.Argument(help="builtin-fc, builtin-qa, fever or zsre.")],
-    out: Annotated[Path, typer.Argument(help="Where the model goes.")],
-    base: Annotated[
-        str | None, typer.Option(help="For fever and zsre: the model to begin with.")
-    ] = None,
-    path: Annotated[
-        Path | None, typer.Option(help="For fever and zsre: the data's folder.")
-    ] = None,
-    epochs: Annotated[float | None, typer.Option(help="Passes over the training set.")] = None,
+    name: Annotated[str, Argument(help="builtin-fc, builtin-qa, fever or zsre.")],
+    out: Annotated[Path, Argument(help="Where the model goes.")],
+    base: Annotated[str | None, Option(help="For fever and zsre: the model to begin with.")] = None,
+    path: Annotated[Path | None, Option(help="For fever and zsre: the data's folder.")] = None,
+    epochs: Annotated[float | None, Option(help="Passes over the training set.")] = None,
 ) -> None:
     """Train the initial model f0; run again with the same OUT, it resumes."""
     from dataclasses import replace

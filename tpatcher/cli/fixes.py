@@ -6,19 +6,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Column, Table
+from typer import Argument, Option
 
-from tpatcher.cli.common import (
-    Device,
-    ModelName,
-    Patches,
-    Preset,
-    Traffic,
-    app,
-    console,
-    opened,
-    ordinary_texts,
-)
-from tpatcher.errors import TPatcherError
+from tpatcher.cli.common import Device, ModelName, Patches, Preset, Traffic, app, console, opened
+from tpatcher.errors import NotFitted, TPatcherError
 
 COLUMNS = ("text", "answer", "neurons", "response", "memory changed", "past fixes changed")
 
@@ -27,19 +18,17 @@ COLUMNS = ("text", "answer", "neurons", "response", "memory changed", "past fixe
 def fix(
     model: ModelName,
     patches: Patches,
-    text: Annotated[str | None, typer.Option(help="The text that is answered wrongly.")] = None,
-    answer: Annotated[str | None, typer.Option(help="The right answer.")] = None,
+    text: Annotated[str | None, Option(help="The text that is answered wrongly.")] = None,
+    answer: Annotated[str | None, Option(help="The right answer.")] = None,
     rephrasing: Annotated[
-        list[str] | None, typer.Option(help="The same text in other words; repeatable.")
+        list[str] | None, Option(help="The same text in other words; repeatable.")
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="Many mistakes: JSONL or CSV.")] = None,
+    file: Annotated[Path | None, Option(help="Many mistakes: JSONL or CSV.")] = None,
     traffic: Traffic = None,
-    skip_bad: Annotated[bool, typer.Option(help="Count bad lines instead of stopping.")] = False,
-    supersede: Annotated[
-        bool, typer.Option(help="Replace an earlier fix of the same text.")
-    ] = False,
+    skip_bad: Annotated[bool, Option(help="Count bad lines instead of stopping.")] = False,
+    supersede: Annotated[bool, Option(help="Replace an earlier fix of the same text.")] = False,
     preset: Annotated[
-        Preset, typer.Option(help="fast, or paper: neurons trained as in the paper.")
+        Preset, Option(help="fast, or paper: neurons trained as in the paper.")
     ] = "fast",
     device: Device = None,
 ) -> None:
@@ -81,10 +70,8 @@ def fix(
 @app.command()
 def answer(
     model: ModelName,
-    texts: Annotated[list[str], typer.Argument(help="The texts to answer.")],
-    patches: Annotated[
-        Path | None, typer.Option(help="The directory that keeps the fixes.")
-    ] = None,
+    texts: Annotated[list[str], Argument(help="The texts to answer.")],
+    patches: Annotated[Path | None, Option(help="The directory that keeps the fixes.")] = None,
     device: Device = None,
 ) -> None:
     """Answer texts with a model and its fixes."""
@@ -96,7 +83,7 @@ def answer(
 def undo(
     model: ModelName,
     patches: Patches,
-    ids: Annotated[list[str], typer.Argument(help="The fixes to remove, as `log` names them.")],
+    ids: Annotated[list[str], Argument(help="The fixes to remove, as `log` names them.")],
     device: Device = None,
 ) -> None:
     """Remove fixes; what the others do stays the same, bit for bit."""
@@ -112,7 +99,7 @@ def undo(
 @app.command()
 def log(
     patches: Patches,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    as_json: Annotated[bool, Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """List the fixes and what was checked when each was made."""
     from tpatcher.patches import pack
@@ -141,9 +128,9 @@ def log(
 def bake(
     model: ModelName,
     patches: Patches,
-    out: Annotated[Path, typer.Argument(help="A new directory for the checkpoint.")],
+    out: Annotated[Path, Argument(help="A new directory for the checkpoint.")],
     onnx: Annotated[
-        bool, typer.Option(help="Write OUT/model.onnx too: one forward pass, logits out.")
+        bool, Option(help="Write OUT/model.onnx too: one forward pass, logits out.")
     ] = False,
 ) -> None:
     """Write a stock checkpoint that has the fixes in its weights and runs without tpatcher."""
@@ -155,12 +142,17 @@ def bake(
 
 def _memory(model: Any, patches: Path, traffic: Path | None) -> Any:
     """The memory kept beside the fixes; collected anew if traffic is given."""
+    from tpatcher import data
     from tpatcher.editors.tpatcher.memory import Memory
 
     kept = patches / "memory"
     if traffic is None and (kept / "memory.json").exists():
         return Memory.load(kept)
-    memory = Memory.collect(model, ordinary_texts(model.name, traffic), progress=True)
+    try:
+        texts = data.traffic(model.name, traffic)
+    except NotFitted as error:
+        raise NotFitted(f"{error} (--traffic FILE)") from error
+    memory = Memory.collect(model, texts, progress=True)
     memory.save(kept)
     return memory
 

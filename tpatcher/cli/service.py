@@ -5,37 +5,36 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from tpatcher.cli.common import Device, ModelName, app, console, logging_off, opened
 
-Traffic = Annotated[
-    Path | None, typer.Option(help="Texts that the model is used on, to be left alone.")
-]
-Canaries = Annotated[Path | None, typer.Option(help="Examples that must stay right.")]
+Traffic = Annotated[Path | None, Option(help="Texts that the model is used on, to be left alone.")]
+Canaries = Annotated[Path | None, Option(help="Examples that must stay right.")]
 
 
 @app.command()
 def serve(
     model: ModelName,
     host: Annotated[
-        str, typer.Option(help="The address to listen on; other than loopback only with --tokens.")
+        str, Option(help="The address to listen on; other than loopback only with --tokens.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen on.")] = 8000,
+    port: Annotated[int, Option(help="The port to listen on.")] = 8000,
     store: Annotated[
-        str, typer.Option(help="Where the fixes are kept: a file, or postgresql+psycopg://…")
+        str, Option(help="Where the fixes are kept: a file, or postgresql+psycopg://…")
     ] = "fixes.db",
     traffic: Traffic = None,
     canaries: Canaries = None,
-    tokens: Annotated[Path | None, typer.Option(help="The file that `token` writes.")] = None,
-    flips: Annotated[int, typer.Option(help="How many canaries a fix may make wrong.")] = 0,
+    tokens: Annotated[Path | None, Option(help="The file that `token` writes.")] = None,
+    flips: Annotated[int, Option(help="How many canaries a fix may make wrong.")] = 0,
     share: Annotated[
-        float, typer.Option(help="The largest share of traffic that a fix may fire on.")
+        float, Option(help="The largest share of traffic that a fix may fire on.")
     ] = 0.01,
     shadow: Annotated[
-        bool, typer.Option(help="Let every fix through; only record what would be refused.")
+        bool, Option(help="Let every fix through; only record what would be refused.")
     ] = False,
     drain: Annotated[
-        int, typer.Option(help="Seconds that running requests get to end after SIGTERM.")
+        int, Option(help="Seconds that running requests get to end after SIGTERM.")
     ] = 30,
     device: Device = None,
 ) -> None:
@@ -61,11 +60,9 @@ def serve(
 
 @app.command()
 def token(
-    file: Annotated[Path, typer.Argument(help="The file that keeps the tokens' hashes.")],
-    name: Annotated[str, typer.Argument(help="Who the token is for.")],
-    role: Annotated[
-        Literal["answer", "report", "fix", "admin"], typer.Argument(help="What it allows.")
-    ],
+    file: Annotated[Path, Argument(help="The file that keeps the tokens' hashes.")],
+    name: Annotated[str, Argument(help="Who the token is for.")],
+    role: Annotated[Literal["answer", "report", "fix", "admin"], Argument(help="What it allows.")],
 ) -> None:
     """Make a token for the service; it is shown once and kept only as a hash."""
     from tpatcher.service.auth import issue
@@ -76,27 +73,23 @@ def token(
 @app.command()
 def consolidate(
     model: ModelName,
-    out: Annotated[
-        Path | None, typer.Argument(help="A new directory for the new base model.")
-    ] = None,
+    out: Annotated[Path | None, Argument(help="A new directory for the new base model.")] = None,
     store: Annotated[
-        str | None, typer.Option(help="The store of a service, which switches to the new base.")
+        str | None, Option(help="The store of a service, which switches to the new base.")
     ] = None,
-    patches: Annotated[Path | None, typer.Option(help="A pack of fixes, instead of --store.")] = (
-        None
-    ),
+    patches: Annotated[Path | None, Option(help="A pack of fixes, instead of --store.")] = (None),
     traffic: Traffic = None,
     canaries: Canaries = None,
-    flips: Annotated[int, typer.Option(help="How many canaries may become wrong.")] = 0,
+    flips: Annotated[int, Option(help="How many canaries may become wrong.")] = 0,
     retention: Annotated[
-        float, typer.Option(help="Share of held-out answers that must stay as they are.")
+        float, Option(help="Share of held-out answers that must stay as they are.")
     ] = 0.95,
-    steps: Annotated[int, typer.Option(help="The largest number of training steps.")] = 2000,
+    steps: Annotated[int, Option(help="The largest number of training steps.")] = 2000,
     new_store: Annotated[
-        str | None, typer.Option(help="The store of the new base; OUT.db if not given.")
+        str | None, Option(help="The store of the new base; OUT.db if not given.")
     ] = None,
     undo: Annotated[
-        bool, typer.Option("--undo", help="Take a consolidation of --store back instead.")
+        bool, Option("--undo", help="Take a consolidation of --store back instead.")
     ] = False,
     device: Device = None,
 ) -> None:

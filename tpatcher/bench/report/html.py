@@ -4,11 +4,10 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 
-from jinja2 import Environment, PackageLoader
-
 from tpatcher import __version__
 from tpatcher.bench import published
-from tpatcher.bench.results import ResultRow
+from tpatcher.bench.report import TEMPLATES
+from tpatcher.bench.results import Result, ResultRow
 from tpatcher.bench.setup import Setup
 from tpatcher.bench.table import ResultTable
 
@@ -17,39 +16,26 @@ def page(
     tables: Sequence[ResultTable], title: str, about: Sequence[str], command: str, notes: str = ""
 ) -> str:
     """The whole page; `notes` are Markdown paragraphs under headings that name tables."""
-    loader = PackageLoader("tpatcher.bench.report", "")
-    environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     made: dict[str, ResultRow] = {}
-    for row in (row for table in tables if table.table.columns for row in table.rows):
-        if row.results:
-            made.setdefault(row.anchor, row)
-    return environment.get_template("report.html.j2").render(
+    initial: dict[Setup, Result] = {}
+    for table in tables:
+        for row in table.with_results:
+            initial.setdefault(table.setup, row.results[0])
+            if table.table.columns:
+                made.setdefault(row.anchor, row)
+    return TEMPLATES.get_template("report.html.j2").render(
         title=title,
-        about=[*about, *_initial_models(tables)],
+        about=about,
+        paper=published.numbers()["text"],
+        initial=initial,
         command=command,
         version=__version__,
-        css=environment.get_template("report.css").render(),
+        css=TEMPLATES.get_template("report.css").render(),
         groups=[(t, list(group)) for t, group in groupby(tables, key=lambda one: one.table)],
         verdicts=[verdict.holds for table in tables for verdict in table.verdicts],
         notes=_by_table(notes),
         made=made,
     )
-
-
-def _initial_models(tables: Sequence[ResultTable]) -> list[str]:
-    """Each model, and how much of D_tr and D_test it has right, beside the paper's."""
-    found: dict[Setup, str] = {}
-    paper = published.numbers()["text"]
-    for table in tables:
-        setup, results = table.setup, [r for row in table.rows for r in row.results]
-        if results and setup not in found:
-            ours, theirs = results[0].scores["f0"], paper["accuracy of f0"][setup.kind]
-            found[setup] = (
-                f"{setup.title}. The initial model is right on {ours['train']['right']:.1%} of "
-                f"D_tr and {ours['test']['right']:.1%} of D_test (the paper's "
-                f"{paper['model'][setup.kind]}: {theirs['D_tr']:.1%}, {theirs['D_test']:.1%})."
-            )
-    return list(found.values())
 
 
 def _by_table(notes: str) -> dict[str, str]:
