@@ -63,6 +63,16 @@ def test_a_dry_run_changes_nothing_and_says_what_would(client: TestClient) -> No
     assert client.get("/v1/fixes").json() == {"head": 0, "live": 0, "fixes": []}
 
 
+def test_a_dry_run_is_audited_and_rephrasings_are_limited(client: TestClient) -> None:
+    before, _ = ask(client)
+    fix(client, wrong(before), dry_run=True)
+    kept = client.app.state.service.audit.latest()  # type: ignore[attr-defined]
+    assert [(e["who"], e["what"], e["text"]) for e in kept] == [("local", "dry run", ASKED)]
+    body = {"text": ASKED, "answer": wrong(before), "rephrasings": ["hamlet ?"] * 17}
+    refused = client.post("/v1/fixes", json=body)
+    assert refused.status_code == 422 and "at most 16 items" in refused.text
+
+
 def test_the_same_key_makes_one_fix(client: TestClient) -> None:
     before, _ = ask(client)
     body = {"text": ASKED, "answer": wrong(before)}

@@ -34,6 +34,9 @@ def serve(
     shadow: Annotated[
         bool, typer.Option(help="Let every fix through; only record what would be refused.")
     ] = False,
+    deadline: Annotated[
+        float, typer.Option(help="Seconds that an edit may take; after that it is given up.", min=0)
+    ] = 30.0,
     drain: Annotated[
         int, typer.Option(help="Seconds that running requests get to end after SIGTERM.")
     ] = 30,
@@ -41,6 +44,7 @@ def serve(
 ) -> None:
     """Serve a model: report a mistake, and the next user gets the right answer."""
     from tpatcher.service import serve as run
+    from tpatcher.service.limits import Limits
 
     logging_off()
     run(
@@ -56,6 +60,7 @@ def serve(
         shadow=shadow,
         drain=drain,
         device=device,
+        limits=Limits(deadline=deadline),
     )
 
 

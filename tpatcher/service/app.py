@@ -54,7 +54,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        live = LiveModel(deployment, limits.edits, load_successor)
+        live = LiveModel(deployment, limits.edits, load_successor, limits.deadline)
         app.state.service = Service(live, access, limits, metrics)
         yield
         app.state.service.close()

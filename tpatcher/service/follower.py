@@ -9,6 +9,7 @@ import psycopg
 import sqlalchemy as sa
 
 from tpatcher.errors import TPatcherError
+from tpatcher.service.lane import Lane
 from tpatcher.service.live import LiveModel
 from tpatcher.service.metrics import Metrics
 from tpatcher.store.store import Store
@@ -22,6 +23,7 @@ class Follower:
 
     def __init__(self, live: LiveModel, metrics: Metrics, every: float = 0.5) -> None:
         self._live, self._metrics, self._every = live, metrics, every
+        self._lane = Lane("synchronisations", limit=1)
         self._ended = threading.Event()
         self._in_order_at = time.monotonic()
         self._error: str | None = None
@@ -33,7 +35,8 @@ class Follower:
     def close(self) -> None:
         """Stop following."""
         self._ended.set()
-        self._thread.join()
+        self._thread.join(2 * self._every + 2)  # no longer, if the store does not answer
+        self._lane.close()
 
     @property
     def problem(self) -> str | None:
@@ -47,7 +50,7 @@ class Follower:
         while not self._ended.is_set():
             try:
                 if self._live.store.head != self._live.now.head:
-                    self._wait_for(self._live.write(self._live.sync))
+                    self._wait_for(self._lane.submit(self._live.sync))
                 self._in_order_at, self._error = time.monotonic(), None
             except TPatcherError as error:
                 self._metrics.sync_errors.inc()

@@ -73,7 +73,7 @@ async def fix(
     service.limits.check([body.text, body.answer, *body.also, *body.rephrasings])
     service.check_length([service.prompt(text) for text in (body.text, *body.rephrasings)])
     try:
-        work = service.live.write(
+        work = service.live.edits.submit(
             service.live.fix,
             body.example(),
             who=caller.name,
@@ -90,6 +90,9 @@ async def fix(
         detail = {"text": body.text, "answer": body.answer, "why": kind}
         await asyncio.to_thread(service.audit.note, caller.name, "refused", **detail)
         raise
+    if result.id is None:
+        detail = {"text": body.text[:200], "answer": body.answer[:200]}
+        await asyncio.to_thread(service.audit.note, caller.name, "dry run", **detail)
     if result.id is None or result.repeated:
         response.status_code = 200
         return schemas.FixResponse.of(result)
@@ -130,7 +133,8 @@ def inspect(id: Number, service: ServiceDep, caller: Reporter) -> schemas.FixDet
 @ROUTER.delete("/fixes/{id}", responses=errors(404, 409))
 async def undo(id: Number, service: ServiceDep, caller: Fixer) -> schemas.UndoResponse:
     """Undo one fix, exactly."""
-    lost = await asyncio.wrap_future(service.live.write(service.live.undo, id, who=caller.name))
+    work = service.live.undoings.submit(service.live.undo, id, who=caller.name)
+    lost = await asyncio.wrap_future(work)
     await asyncio.to_thread(service.audit.note, caller.name, "undo", fix=id, lost=lost)
     return schemas.UndoResponse(id=id, no_longer_hold=lost)
 
@@ -140,7 +144,7 @@ async def rollback(
     body: schemas.RollbackRequest, service: ServiceDep, caller: Admin
 ) -> schemas.RollbackResponse:
     """Go back to what was live after an entry of the log. Another rollback undoes this one."""
-    work = service.live.write(service.live.rollback, body.to, who=caller.name)
+    work = service.live.undoings.submit(service.live.rollback, body.to, who=caller.name)
     now = await asyncio.wrap_future(work)
     await asyncio.to_thread(service.audit.note, caller.name, "rollback", to=body.to, head=now.head)
     return schemas.RollbackResponse(head=now.head, fixes=list(now.ids))

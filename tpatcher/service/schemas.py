@@ -55,7 +55,7 @@ class NewFix(Body):
     text: Text
     answer: Annotated[str, Field(min_length=1)]
     also: list[str] = Field(default_factory=list)
-    rephrasings: list[Text] = Field(default_factory=list)
+    rephrasings: list[Text] = Field(default_factory=list, max_length=16)
     dry_run: bool = False
     supersede: bool = False  # change what an earlier fix of the same text says
     report: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None  # settles this report

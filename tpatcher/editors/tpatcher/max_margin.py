@@ -13,6 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from tpatcher.editors import deadline
 from tpatcher.editors.tpatcher import keys, values
 from tpatcher.editors.tpatcher.check import Responses, check
 from tpatcher.editors.tpatcher.memory import Memory
@@ -100,6 +101,7 @@ class MaxMargin(Solver):
         beta = self.steepness * thresholds(mistake.positions.ffn.act)[0]
         found: tuple[Tensor, Tensor] | None = None  # values, and how probable the targets are
         for _ in range(ROUNDS):
+            deadline.check()
             key_rows, bias, responses = self._keys(mistake, memory, past, must_avoid, beta)
             found = found or self._values(mistake, key_rows, bias)
             rows = Rows(key_rows, bias, found[0])
@@ -188,6 +190,7 @@ class MaxMargin(Solver):
 
         # each step runs the model, so only the activation that the mistake really has is tried
         def logits(v: Tensor) -> Tensor:
+            deadline.check()
             out = here.logits(Rows(key_rows.to(device), bias.to(device), v))
             return out[None, wrong].masked_fill(barred, -torch.inf)
 
