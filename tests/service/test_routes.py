@@ -60,7 +60,8 @@ def test_a_dry_run_changes_nothing_and_says_what_would(client: TestClient) -> No
     assert guard["canaries"] == 40 and len(guard["nearest"]) == 5  # type: ignore[index, call-overload, arg-type]
     assert list(guard["rephrasings"]) == ["hamlet was wrote ?"]  # type: ignore[index, call-overload]
     assert ask(client) == (before, [])
-    assert client.get("/v1/fixes").json() == {"head": 0, "live": 0, "fixes": []}
+    nothing = {"head": 0, "live": 0, "damaged": [], "fixes": []}
+    assert client.get("/v1/fixes").json() == nothing
 
 
 def test_a_dry_run_is_audited_and_rephrasings_are_limited(client: TestClient) -> None:

@@ -89,8 +89,8 @@ def healthz() -> dict[str, str]:
 
 
 def readyz(service: ServiceDep) -> Response:
-    """Answers can be had, and the store can be followed; if not, the message says why."""
-    if problem := service.follower.problem:
+    """The store is followed, and all its fixes answer; if not, the message says why."""
+    if problem := service.follower.problem or service.live.now.problem:
         return _error_response(503, "NotReady", problem)
     return JSONResponse({"status": "ok", "head": service.live.now.head})
 

@@ -35,6 +35,7 @@ class Service:
         self.streams = ThreadPoolExecutor(2, "stream")  # generate token by token
         self.follower = Follower(live, metrics)
         metrics.gauge("patches", "Fixes that are live.", lambda: len(live.now.ids))
+        metrics.gauge("damaged", "Fixes that are left out.", lambda: len(live.now.damaged))
         metrics.gauge("head", "The newest entry that is applied.", lambda: live.now.head)
 
     def close(self) -> None:

@@ -9,8 +9,8 @@ wait behind them. Whatever was made for a head that is no longer the newest is m
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from tpatcher.checkpoints.handover import move_reports
@@ -69,25 +69,67 @@ class Snapshot:
     model: Model
     traced: TracedModel
 
+    damaged: Mapping[int, str] = field(default_factory=dict)  # fixes left out, and why each
+
     @classmethod
-    def of(cls, deployment: Deployment, head: int, ids: Sequence[int], model: Model) -> "Snapshot":
+    def of(
+        cls,
+        deployment: Deployment,
+        head: int,
+        ids: Sequence[int],
+        model: Model,
+        damaged: Mapping[int, str] | None = None,
+    ) -> "Snapshot":
         """The snapshot of a model that carries the fixes `ids`."""
-        return cls(deployment, head, tuple(ids), model, TracedModel(model))
+        return cls(deployment, head, tuple(ids), model, TracedModel(model), damaged or {})
 
     @classmethod
     def load(cls, deployment: Deployment, head: int, known: dict[int, Patch]) -> "Snapshot":
-        """What the store says is live at an entry; the patches in `known` are not read again."""
-        store, model = deployment.store, deployment.base_model.twin()
-        ids = store.live_ids(head) if head else []
-        new = [i for i in ids if i not in known]
-        patches = known | dict(zip(new, store.patches(new), strict=True))
-        model.set_patches(patches[i] for i in ids)
-        return cls.of(deployment, head, ids, model)
+        """What the store says is live at an entry; the patches in `known` are not read again.
+
+        A fix that cannot be read, or does not fit the model, is left out and named: the others
+        are as right as before.
+        """
+        in_log: dict[int, str] = {}
+        ids = deployment.store.live_ids(head, in_log) if head else []
+        new = [i for i in ids if i not in known and i not in in_log]
+        found, damaged = deployment.store.readable(new)
+        damaged |= {i: why for i, why in in_log.items() if i in ids and i not in known}
+        patches = {i: (known | found)[i] for i in ids if i not in damaged}
+        try:
+            return cls._with(deployment, head, patches, damaged)
+        except Exception as error:
+            LOG.warning("a fix does not fit the model, each is tried by itself: %r", error)
+        for i, patch in patches.items():
+            try:
+                cls._with(deployment, head, {i: patch}, {})
+            except Exception as error:
+                damaged[i] = f"fix {i} does not fit the model: {error!r}"
+        fitting = {i: patch for i, patch in patches.items() if i not in damaged}
+        return cls._with(deployment, head, fitting, damaged)
+
+    @classmethod
+    def _with(
+        cls, deployment: Deployment, head: int, patches: dict[int, Patch], damaged: dict[int, str]
+    ) -> "Snapshot":
+        model = deployment.base_model.twin()
+        model.set_patches(patches.values())
+        return cls.of(deployment, head, list(patches), model, damaged)
 
     @property
     def patches(self) -> dict[int, Patch]:
         """The live patches by their numbers in the store."""
         return dict(zip(self.ids, self.model.patches, strict=True))
+
+    @property
+    def problem(self) -> str | None:
+        """Which fixes are left out because they are damaged; None if all that is live answers."""
+        if not self.damaged:
+            return None
+        numbers = ", ".join(map(str, self.damaged))
+        return (
+            f"damaged fixes are left out, undo them: {numbers} ({'; '.join(self.damaged.values())})"
+        )
 
     def fired(self, reply: Reply) -> dict[int, float]:
         """The numbers of the fixes that fired for a reply, and how strongly."""
@@ -196,7 +238,7 @@ class LiveModel:
                 report={"certificate": patch.certificate.to_json(), "guard": verdict.to_json()},
                 settings=deployment.editor.knobs(),
             )
-            self._switch(now, Snapshot.of(deployment, id, (*now.ids, id), after))
+            self._switch(now, Snapshot.of(deployment, id, (*now.ids, id), after, now.damaged))
             return FixResult(id, patch.certificate.to_json(), verdict)
 
         self.sync()  # may load another base, which is no part of the edit
@@ -207,13 +249,18 @@ class LiveModel:
         """Take one fix off; returns the newer ones that depended on it and no longer hold."""
 
         def attempt(now: Snapshot) -> list[int]:
+            if id in now.damaged:  # it does nothing here, so nothing can depend on it
+                head = now.deployment.store.remove(id, parent=now.head, who=who)
+                left = {i: why for i, why in now.damaged.items() if i != id}
+                self._switch(now, replace(now, head=head, damaged=left))
+                return []
             if id not in now.ids:
                 raise NotFound(f"fix {id} is not live")
             after = now.model.twin()
             lost = after.remove(now.patches[id].id)
             head = now.deployment.store.remove(id, parent=now.head, who=who)
             rest = [i for i in now.ids if i != id]
-            self._switch(now, Snapshot.of(now.deployment, head, rest, after))
+            self._switch(now, Snapshot.of(now.deployment, head, rest, after, now.damaged))
             number = {patch.id: i for i, patch in now.patches.items()}
             return [number[patch.id] for patch in lost]
 
@@ -244,6 +291,8 @@ class LiveModel:
                 return
             if after.deployment is not now.deployment or after.head > now.head:
                 self.now = after
+                for i in after.damaged.keys() - now.damaged.keys():
+                    LOG.error("fix %d is damaged and left out: %r", i, after.damaged[i])
 
     def _follow_successor(self, now: Snapshot, to: Successor) -> None:
         """Switch to the base that the store has moved to; the old one answers until it is ready.

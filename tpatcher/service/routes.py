@@ -117,11 +117,16 @@ def _settle(service: Service, who: str, fix: int, report: int | None) -> None:
 def fixes(
     service: ServiceDep, caller: Reporter, limit: Annotated[int, Query(ge=1, le=1000)] = 100
 ) -> schemas.FixList:
-    """The newest fixes, newest first, live or not."""
+    """The newest fixes, newest first, live or not; and those that are damaged and left out."""
     now, store = service.live.now, service.live.store
-    numbers = [e.id for e in store.log() if e.action == "append"][-limit:]
-    details = [schemas.FixDetails.of(f, f.id in now.ids) for f in store.fixes(numbers)]
-    return schemas.FixList(head=now.head, live=len(now.ids), fixes=details[::-1])
+    numbers = [e.id for e in store.log(damaged={}) if e.action == "append"][-limit:]
+    found, _ = store.readable_fixes(numbers)
+    return schemas.FixList(
+        head=now.head,
+        live=len(now.ids),
+        damaged=[schemas.DamagedFix(id=i, why=why) for i, why in now.damaged.items()],
+        fixes=[schemas.FixDetails.of(f, f.id in now.ids) for f in reversed(found)],
+    )
 
 
 @ROUTER.get("/fixes/{id}", responses=errors(404))

@@ -125,11 +125,19 @@ class FixDetails(BaseModel):
         )
 
 
+class DamagedFix(BaseModel):
+    """A fix that should be live and cannot be read; undo it, or roll back to before it."""
+
+    id: int
+    why: str
+
+
 class FixList(BaseModel):
     """The fixes, newest first, and the number of the store's newest entry."""
 
     head: int
     live: int
+    damaged: list[DamagedFix]
     fixes: list[FixDetails]
 
 

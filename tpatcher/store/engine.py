@@ -75,7 +75,13 @@ def translate_errors() -> Iterator[None]:
             raise BadInput(f"a text holds characters that cannot be stored: {reason}") from error
         if any(
             sign in reason
-            for sign in ("malformed", "not a database", "invalid page", "no such table")
+            for sign in (
+                "malformed",
+                "not a database",
+                "invalid page",
+                "no such table",
+                "Could not decode",
+            )
         ):
             raise Damaged(f"the store's database is damaged: {reason}") from error
         raise NotStored(f"the store failed, and nothing was changed: {reason}") from error
