@@ -52,22 +52,37 @@ class Follower:
                 if self._live.store.head != self._live.now.head:
                     self._wait_for(self._lane.submit(self._live.sync))
                 self._in_order_at, self._error = time.monotonic(), None
-            except TPatcherError as error:
-                self._metrics.sync_errors.inc()
-                if self._error is None:  # once, not twice a second
-                    LOG.warning("the store cannot be followed: %r", str(error))
-                self._error = str(error)
-            self._wait_for_news()
+                self._wait_for_news()
+            except Exception as error:  # whatever it is, the next look may succeed
+                self._note(error)
+                self._ended.wait(self._every)
         if self._connection is not None:
             self._connection.close()
 
+    def _note(self, error: Exception) -> None:
+        """Keep why the store could not be followed; it is logged once, not twice a second."""
+        self._metrics.sync_errors.inc()
+        why = str(error) if isinstance(error, TPatcherError) else repr(error)
+        if self._error is None:
+            LOG.warning("the store cannot be followed: %r", why)
+        self._error = why
+
     def _wait_for(self, work: "Future[bool]") -> None:
-        """Wait for the writer; while it loads another base for the first time, all is well."""
+        """Wait for what takes long, such as another base that is loaded.
+
+        The first time all is well meanwhile. If it fails, nothing was well since it began; and
+        while it is tried again the service stays as it is, not ready.
+        """
+        before = self._in_order_at
         while not wait([work], timeout=self._every).done and not self._ended.is_set():
             if self._error is None:
                 self._in_order_at = time.monotonic()
         if work.done():
-            work.result()
+            try:
+                work.result()
+            except BaseException:
+                self._in_order_at = before
+                raise
 
     def _wait_for_news(self) -> None:
         """Wait for a notification, or half a second."""
