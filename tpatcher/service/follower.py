@@ -6,12 +6,12 @@ import time
 from concurrent.futures import Future, wait
 
 import psycopg
-import sqlalchemy as sa
 
 from tpatcher.errors import TPatcherError
 from tpatcher.service.lane import Lane
 from tpatcher.service.live import LiveModel
 from tpatcher.service.metrics import Metrics
+from tpatcher.store.postgres import listen
 from tpatcher.store.store import Store
 
 LOG = logging.getLogger("tpatcher.service")
@@ -95,7 +95,7 @@ class Follower:
             if connection is None or connection.closed or self._connected_to is not store:
                 if connection is not None:
                     connection.close()
-                self._connection, self._connected_to = _listen(store.engine.url), store
+                self._connection, self._connected_to = listen(store.engine.url), store
                 return  # look once more: something may have come before we listened
             for _ in connection.notifies(timeout=self._every, stop_after=1):
                 pass
@@ -104,11 +104,3 @@ class Follower:
                 connection.close()
             self._connection = None
             self._ended.wait(self._every)
-
-
-def _listen(url: sa.URL) -> psycopg.Connection:
-    """A connection that is notified of every new entry."""
-    plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
-    connection = psycopg.connect(plain, autocommit=True, connect_timeout=10)
-    connection.execute("LISTEN tpatcher")
-    return connection

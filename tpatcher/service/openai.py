@@ -89,7 +89,7 @@ class CompletionRequest(Options):
 
 
 @ROUTER.get("/models", responses=errors())
-def models(service: ServiceDep, caller: Answerer) -> dict[str, Any]:
+async def models(service: ServiceDep, caller: Answerer) -> dict[str, Any]:
     """The model that is served."""
     name = service.live.base_model.name
     model = {"id": name, "object": "model", "created": 0, "owned_by": "tpatcher"}
