@@ -185,7 +185,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def test_a_long_move_is_no_failure(clock: SimpleNamespace) -> None:
     go = threading.Event()
-    stub = Stub(lambda: go.wait(60) and setattr(stub.now, "head", 2))
+
+    def moves() -> None:
+        assert go.wait(60)
+        stub.now.head = 2
+
+    stub = Stub(moves)
     one = follower.Follower(cast(Any, stub), Metrics(), every=0.02)
     for _ in range(5):
         clock.now += 100

@@ -125,15 +125,15 @@ def test_undo_rollback_and_others_changes_do_not_wait_for_an_edit(
     work = live.edits.submit(live.fix, Example(ASKED, right))
     assert held.began.wait(60)
     live.undoings.submit(live.undo, 3).result(60)
-    assert live.now.ids == (1, 2)
+    assert [*live.now.ids] == [1, 2]
     live.undoings.submit(live.rollback, 1).result(60)
-    assert live.now.ids == (1,)
+    assert [*live.now.ids] == [1]
     live.store.remove(1)  # another process
     live.undoings.submit(live.sync).result(60)
-    assert live.now.ids == () and not work.done()
+    assert [*live.now.ids] == [] and not work.done()
     held.go.set()  # the edit, made for entry 3, is made again on top of all this
     assert work.result(60).id == 7
-    assert (live.now.head, live.now.ids) == (7, (7,))
+    assert (live.now.head, [*live.now.ids]) == (7, [7])
     assert live.answer([ASKED])[0][0].text == right
 
 

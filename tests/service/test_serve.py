@@ -39,7 +39,7 @@ def test_a_signal_ends_the_process_while_an_edit_hangs(tmp_path: Path, how: int)
     one = served.Process(tmp_path, str(tmp_path / "s.db"), STUCK, str(tmp_path / "began"))
     try:
         one.ready()
-        body = {"text": served.ASKED, "answer": served.wrong(one.ask())}
+        body: dict[str, object] = {"text": served.ASKED, "answer": served.wrong(one.ask())}
         ask = threading.Thread(target=lambda: suppressed(one, body), daemon=True)
         ask.start()
         served.until((tmp_path / "began").exists)

@@ -14,7 +14,7 @@ LIMITS = {
     "statement_timeout": "15s",
     "idle_in_transaction_session_timeout": "15s",
 }
-NETWORK = {
+NETWORK: dict[str, Any] = {
     "connect_timeout": 5,
     "keepalives": 1,
     "keepalives_idle": 10,
