@@ -48,12 +48,18 @@ class Server:
 
     def kill(self) -> None:
         """SIGKILL to the server and all its children; returns when they are gone."""
+        pids = self.signal(signal.SIGKILL)
+        while any(alive(one) for one in pids):
+            time.sleep(0.01)
+
+    def signal(self, number: int) -> list[int]:
+        """Send a signal to the server and all its children; returns their process ids."""
         pid = int((self.directory / "data" / "postmaster.pid").read_text().split()[0])
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        for one in (pid, *map(int, children)):
-            os.kill(one, signal.SIGKILL)
-        while any(alive(one) for one in (pid, *map(int, children))):
-            time.sleep(0.01)
+        pids = [pid, *map(int, children)]
+        for one in pids:
+            os.kill(one, number)
+        return pids
 
     def url(self) -> str:
         self.count += 1

@@ -1,14 +1,21 @@
 """The commands that fix, as a user types them."""
 
 import json
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
+from typer.testing import Result
 
-from tests.helpers import TEXTS, fresh, saved, tpatcher
+from tests.helpers import QUESTIONS, TEXTS, fresh, saved, tpatcher
 from tests.service import served
+from tests.store.made import patch
 from tpatcher import cli
 from tpatcher.errors import TPatcherError
+from tpatcher.models.loading import load
+from tpatcher.patches import pack
 
 
 def test_fix_answer_log_undo(tmp_path: Path) -> None:
@@ -45,6 +52,69 @@ def test_fix_answer_log_undo(tmp_path: Path) -> None:
     out = tpatcher("undo", model, *ids, "--patches", fixes)
     assert "0 fixes are left" in out.output
     assert tpatcher("answer", model, asked, "--patches", fixes).output.strip() == before
+
+
+def test_a_fix_waits_for_another_writer_and_keeps_what_it_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served.save(tmp_path)
+    model, fixes = tmp_path / "model", tmp_path / "fixes"
+    common = ["fix", model, "--patches", fixes, "--traffic", tmp_path / "texts.txt"]
+    said = served.fitted()[0].answer([served.ASKED])[0]
+    base, waits, done = load(model).base, threading.Event(), list[Result]()
+    monkeypatch.setattr("tpatcher.cli.fixes._say_waiting", lambda patches: waits.set())
+
+    def fix() -> None:
+        words = ["--text", served.ASKED, "--answer", served.wrong(said)]
+        done.append(tpatcher(*common, *words))
+
+    with pack.lock(fixes):
+        thread = threading.Thread(target=fix)
+        thread.start()
+        assert waits.wait(120)
+        pack.write(fixes, [patch(1)], base)
+    thread.join()
+    assert done[0].exit_code == 0, done[0].output
+    kept = pack.read(fixes)
+    assert len(kept) == 2 and kept[0].id == patch(1).id
+    waits.clear()
+    undo = ["undo", model, "--patches", fixes]
+    with pack.lock(fixes):
+        thread = threading.Thread(target=tpatcher, args=[*undo, kept[1].id])
+        thread.start()
+        assert waits.wait(120)
+        pack.write(fixes, [*kept, patch(2)], base)
+    thread.join()
+    assert [p.id for p in pack.read(fixes)] == [patch(1).id, patch(2).id]
+
+
+@pytest.mark.slow
+def test_two_processes_that_fix_at_once_lose_nothing(tmp_path: Path) -> None:
+    served.save(tmp_path)
+    model, fixes = tmp_path / "model", tmp_path / "fixes"
+    answers = dict(zip(QUESTIONS, served.fitted()[0].answer(QUESTIONS), strict=True))
+    processes = []
+    for half in (0, 1):
+        file = tmp_path / f"{half}.jsonl"
+        rows = [{"text": t, "answer": served.wrong(answers[t])} for t in QUESTIONS[half::2]]
+        file.write_text("\n".join(map(json.dumps, rows)))
+        words = [
+            "fix",
+            model,
+            "--patches",
+            fixes,
+            "--file",
+            file,
+            "--traffic",
+            tmp_path / "texts.txt",
+        ]
+        processes.append(subprocess.Popen(
+            [sys.executable, "-c", "from tpatcher.cli import main; main()", *map(str, words)],
+            stdout=subprocess.PIPE, text=True,
+        ))  # fmt: skip
+    said = [process.communicate(timeout=300)[0] for process in processes]
+    fixed = sum(line.startswith("fixed") for text in said for line in text.splitlines())
+    assert fixed == len(pack.read(fixes)) >= 4
 
 
 def test_what_to_fix_must_be_said(tmp_path: Path) -> None:

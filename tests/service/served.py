@@ -117,14 +117,14 @@ def save(path: Path) -> None:
 class Process:
     """`serve` in a process of its own."""
 
-    def __init__(self, saved: Path, store: str) -> None:
+    def __init__(self, saved: Path, store: str, code: str = RUN, *more: str) -> None:
         port = free_port()
         self.address = f"http://127.0.0.1:{port}"
-        args = [str(saved / "model"), str(port), store, str(saved / "texts.txt")]
+        args = [str(saved / "model"), str(port), store, str(saved / "texts.txt"), *more]
         self.log = (saved / f"{port}.log").open("w+")
         env = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(saved / "cache")}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", RUN, *args], stdout=self.log, stderr=self.log, env=env
+            [sys.executable, "-c", code, *args], stdout=self.log, stderr=self.log, env=env
         )
 
     def ready(self) -> "Process":

@@ -54,6 +54,7 @@ def test_token_and_serve(tmp_path: Path) -> None:
         "--tokens": tmp_path / "tokens",
         "--flips": 5,
         "--share": 0.5,
+        "--deadline": 60,
         "--drain": 60,
         "--device": "cpu",
     }

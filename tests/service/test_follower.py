@@ -3,8 +3,12 @@
 import json
 import signal
 import socket
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -13,6 +17,10 @@ from fastapi.testclient import TestClient
 from tests import postgres as pg
 from tests.service import served
 from tests.service.served import ASKED, Process, until, wrong
+from tpatcher.errors import Damaged, StoreMoved
+from tpatcher.service import follower
+from tpatcher.service.metrics import Metrics
+from tpatcher.store.location import Successor, record_move, undo_move
 
 postgres = pytest.fixture(scope="module")(pg.running)
 url = pytest.fixture(params=["sqlite", "postgres"])(pg.place)
@@ -123,3 +131,114 @@ def test_answers_go_on_while_the_database_is_away(tmp_path: Path) -> None:
         assert (away.status_code, away.json()["error"]["type"]) == (503, "NotStored")
         server.start()
         assert client.post("/v1/fixes", json=body).status_code == 201
+
+
+class Stub:
+    """A live model whose store has moved on; how it is followed is up to each test."""
+
+    def __init__(self, sync: Callable[[], object]) -> None:
+        engine = SimpleNamespace(dialect=SimpleNamespace(name="sqlite"))
+        self.store: Any = SimpleNamespace(head=2, engine=engine)
+        self.now, self.sync = SimpleNamespace(head=1), sync
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "PATIENCE", 0.2)
+
+
+@pytest.mark.parametrize(
+    "error", [StoreMoved("it moved to 'nowhere'"), Damaged("the log"), TypeError("layer 'x'")]
+)
+def test_a_replica_that_cannot_follow_is_not_ready_steadily(
+    impatient: None, error: Exception
+) -> None:
+    tries = 0
+
+    def fails_slowly() -> None:
+        nonlocal tries
+        tries += 1
+        time.sleep(0.1)  # as loading a base does: several looks long
+        raise error
+
+    stub, metrics = Stub(fails_slowly), Metrics()
+    one = follower.Follower(cast(Any, stub), metrics, every=0.02)
+    until(lambda: str(error) in (one.problem or ""))
+    seen = []
+    while tries < 20:
+        seen.append(one.problem)
+        time.sleep(0.01)
+    assert None not in seen
+    assert all(str(error) in problem for problem in seen if problem)
+    stub.sync = lambda: setattr(stub.now, "head", 2)  # and the thread is still there
+    until(lambda: one.problem is None)
+    one.close()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The follower's clock, which stands still until a test moves it."""
+    found = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(follower, "time", SimpleNamespace(monotonic=lambda: found.now))
+    return found
+
+
+def test_a_long_move_is_no_failure(clock: SimpleNamespace) -> None:
+    go = threading.Event()
+
+    def moves() -> None:
+        assert go.wait(60)
+        stub.now.head = 2
+
+    stub = Stub(moves)
+    one = follower.Follower(cast(Any, stub), Metrics(), every=0.02)
+    for _ in range(5):
+        clock.now += 100
+        until(lambda: one.problem is None)
+    go.set()
+    until(lambda: stub.now.head == 2)
+    clock.now += 100
+    until(lambda: one.problem is None)
+    one.close()
+
+
+def test_a_move_that_fails_after_long_was_a_failure_all_the_time(clock: SimpleNamespace) -> None:
+    go = threading.Event()
+
+    def fails() -> None:
+        assert go.wait(60)
+        raise StoreMoved("not ready")
+
+    one = follower.Follower(cast(Any, Stub(fails)), Metrics(), every=0.02)
+    for _ in range(5):
+        clock.now += 100
+        until(lambda: one.problem is None)
+    go.set()
+    until(lambda: "could not be followed for 500 s: not ready" in (one.problem or ""))
+    one.close()
+
+
+def test_a_store_that_cannot_even_be_read_ends_no_thread(impatient: None) -> None:
+    stub = Stub(lambda: None)
+    sound, stub.store = stub.store, None  # AttributeError at every look
+    one = follower.Follower(cast(Any, stub), Metrics(), every=0.02)
+    until(lambda: "AttributeError" in (one.problem or ""))
+    stub.store, sound.head = sound, 1
+    until(lambda: one.problem is None)
+    one.close()
+
+
+def test_readyz_says_why_and_for_as_long_as_it_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpatcher.service.live.RELOAD_AFTER", 0.1)
+    monkeypatch.setattr(follower, "PATIENCE", 1.0)
+    with served.client(tmp_path / "s.db") as client:
+        live = client.app.state.service.live  # type: ignore[attr-defined]
+        record_move(live.store, Successor("nowhere", "n.db"), parent=0)
+        until(lambda: client.get("/readyz").status_code == 503)
+        found = [client.get("/readyz") for _ in range(200)]
+        assert {one.status_code for one in found} == {503}
+        assert "nowhere" in found[-1].json()["error"]["message"]
+        undo_move(live.store)
+        until(lambda: client.get("/readyz").status_code == 200)

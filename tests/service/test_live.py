@@ -3,13 +3,15 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tests.service import served
 from tests.service.served import ASKED, wrong
-from tpatcher.errors import Busy, StaleHead
+from tpatcher.editors import TPatcher, deadline
+from tpatcher.errors import Busy, NotFixed, StaleHead
 from tpatcher.example import Example
 from tpatcher.patches.neurons import Neurons
 from tpatcher.service.live import Deployment, LiveModel
@@ -45,10 +47,10 @@ def test_every_answer_during_changes_is_from_before_or_after(live: LiveModel) ->
     for thread in threads:
         thread.start()
     for _ in range(4):
-        result = live.write(live.fix, Example(ASKED, after)).result()
+        result = live.edits.submit(live.fix, Example(ASKED, after)).result()
         assert result.id is not None
         wait_for_answers()
-        live.write(live.undo, result.id).result()
+        live.undoings.submit(live.undo, result.id).result()
         wait_for_answers()
     ended.set()
     for thread in threads:
@@ -58,7 +60,7 @@ def test_every_answer_during_changes_is_from_before_or_after(live: LiveModel) ->
 
 def test_an_answer_does_not_wait_for_a_change(live: LiveModel) -> None:
     answered = threading.Event()
-    work = live.write(answered.wait, 60)  # a change that ends only when there was an answer
+    work = live.edits.submit(answered.wait, 60)  # a change that ends only when there was an answer
     live.answer([ASKED])
     assert not work.done()
     answered.set()
@@ -67,13 +69,13 @@ def test_an_answer_does_not_wait_for_a_change(live: LiveModel) -> None:
 
 def test_too_many_changes_at_once_are_turned_away(live: LiveModel) -> None:
     go = threading.Event()
-    works = [live.write(go.wait, 60) for _ in range(live.max_waiting)]
+    works = [live.edits.submit(go.wait, 60) for _ in range(live.edits.limit)]
     with pytest.raises(Busy):
-        live.write(go.wait)
+        live.edits.submit(go.wait)
     go.set()
     for work in works:
         work.result()
-    live.write(live.sync).result()
+    live.edits.submit(live.sync).result()
 
 
 def test_a_fix_is_made_again_when_another_was_first(
@@ -96,6 +98,86 @@ def test_a_fix_is_made_again_when_another_was_first(
     assert (result.id, parents, live.now.ids) == (2, [0, 1], (1, 2))
 
 
+class Held:
+    """Holds every edit up until it is let go, or until it is told to stop."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.began, self.go, edit = threading.Event(), threading.Event(), TPatcher.edit
+
+        def held(*args: Any, **more: Any) -> Any:
+            self.began.set()
+            while not self.go.wait(0.01):
+                deadline.check()
+            return edit(*args, **more)
+
+        patch.setattr(TPatcher, "edit", held)
+
+
+def test_undo_rollback_and_others_changes_do_not_wait_for_an_edit(
+    live: LiveModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = wrong(live.base_model.answer([ASKED])[0])
+    asked = ["is it red ?", "the cat is blue", "where is the cat ?"]
+    for text in asked:
+        answer = live.base_model.answer([text])[0]
+        live.edits.submit(live.fix, Example(text, wrong(answer))).result(60)
+    held = Held(monkeypatch)
+    work = live.edits.submit(live.fix, Example(ASKED, right))
+    assert held.began.wait(60)
+    live.undoings.submit(live.undo, 3).result(60)
+    assert [*live.now.ids] == [1, 2]
+    live.undoings.submit(live.rollback, 1).result(60)
+    assert [*live.now.ids] == [1]
+    live.store.remove(1)  # another process
+    live.undoings.submit(live.sync).result(60)
+    assert [*live.now.ids] == [] and not work.done()
+    held.go.set()  # the edit, made for entry 3, is made again on top of all this
+    assert work.result(60).id == 7
+    assert (live.now.head, [*live.now.ids]) == (7, [7])
+    assert live.answer([ASKED])[0][0].text == right
+
+
+def test_edits_that_fill_their_lane_leave_the_other_open(
+    live: LiveModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(monkeypatch)
+    example = Example(ASKED, wrong(live.base_model.answer([ASKED])[0]))
+    works = [live.edits.submit(live.fix, example, dry_run=True) for _ in range(live.edits.limit)]
+    with pytest.raises(Busy, match="edits are waiting"):
+        live.edits.submit(live.fix, example)
+    assert live.undoings.submit(live.rollback, 0).result(60).ids == ()
+    held.go.set()
+    assert [work.result(60).id for work in works] == [None] * live.edits.limit
+
+
+def test_an_edit_ends_at_its_deadline(live: LiveModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(monkeypatch)
+    example = Example(ASKED, wrong(live.base_model.answer([ASKED])[0]))
+    live.deadline = 0.05
+    work = live.edits.submit(live.fix, example)
+    with pytest.raises(NotFixed, match=r"not done after 0.05 s"):
+        work.result(60)
+    assert live.store.head == 0
+    live.deadline = None
+    held.go.set()
+    assert live.edits.submit(live.fix, example).result(60).id == 1
+
+
+def test_closing_stops_the_edit_under_way_and_drops_those_that_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, editor = served.fitted()
+    live = LiveModel(Deployment.of(model, editor, Store(tmp_path / "s.db", model.base)))
+    held = Held(monkeypatch)
+    example = Example(ASKED, wrong(model.answer([ASKED])[0]))
+    running, waiting = (live.edits.submit(live.fix, example) for _ in range(2))
+    assert held.began.wait(60)
+    live.close()
+    with pytest.raises(NotFixed, match="stopped"):
+        running.result(60)
+    assert waiting.cancelled()
+
+
 @pytest.mark.slow
 def test_a_store_of_ten_thousand_fixes_is_served(tmp_path: Path) -> None:
     model, editor = served.fitted()
@@ -114,5 +196,5 @@ def test_a_store_of_ten_thousand_fixes_is_served(tmp_path: Path) -> None:
     assert len(live.now.ids) == n
     assert live.answer([ASKED])[0][0].text == model.answer([ASKED])[0]
     example = Example(ASKED, wrong(model.answer([ASKED])[0]))
-    assert live.write(live.fix, example).result().id == n + 1
+    assert live.edits.submit(live.fix, example).result().id == n + 1
     live.close()

@@ -60,7 +60,18 @@ def test_a_dry_run_changes_nothing_and_says_what_would(client: TestClient) -> No
     assert guard["canaries"] == 40 and len(guard["nearest"]) == 5  # type: ignore[index, call-overload, arg-type]
     assert list(guard["rephrasings"]) == ["hamlet was wrote ?"]  # type: ignore[index, call-overload]
     assert ask(client) == (before, [])
-    assert client.get("/v1/fixes").json() == {"head": 0, "live": 0, "fixes": []}
+    nothing = {"head": 0, "live": 0, "damaged": [], "fixes": []}
+    assert client.get("/v1/fixes").json() == nothing
+
+
+def test_a_dry_run_is_audited_and_rephrasings_are_limited(client: TestClient) -> None:
+    before, _ = ask(client)
+    fix(client, wrong(before), dry_run=True)
+    kept = client.app.state.service.audit.latest()  # type: ignore[attr-defined]
+    assert [(e["who"], e["what"], e["text"]) for e in kept] == [("local", "dry run", ASKED)]
+    body = {"text": ASKED, "answer": wrong(before), "rephrasings": ["hamlet ?"] * 17}
+    refused = client.post("/v1/fixes", json=body)
+    assert refused.status_code == 422 and "at most 16 items" in refused.text
 
 
 def test_the_same_key_makes_one_fix(client: TestClient) -> None:

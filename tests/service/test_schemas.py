@@ -1,14 +1,18 @@
 """Whatever is sent, the service answers; it never fails."""
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from pydantic import BaseModel, ValidationError
 from schemathesis.checks import not_a_server_error
 
 from tests.service import served
+from tpatcher.service import openai, schemas
 from tpatcher.service.limits import Limits
 
 
@@ -44,6 +48,48 @@ def test_no_request_makes_it_fail(address: str) -> None:
         given(case=operation.ok().as_strategy())(check)()
         tried += 1
     assert tried >= 17
+
+
+def lists(schema: dict[str, Any], whole: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every list in a schema, and in those that it refers to."""
+    if "$ref" in schema:
+        schema = whole["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    if schema.get("type") == "array":
+        yield schema
+    inner = [*schema.get("properties", {}).values(), *schema.get("anyOf", [])]
+    for one in [*inner, *([schema["items"]] if "items" in schema else [])]:
+        yield from lists(one, whole)
+
+
+def test_every_list_in_a_request_has_a_length(tmp_path: Path) -> None:
+    whole = served.app(tmp_path / "s.db").openapi()
+    routes = [route for path in whole["paths"].values() for route in path.values()]
+    bodies = [r["requestBody"]["content"]["application/json"]["schema"] for r in routes
+              if "requestBody" in r]  # fmt: skip
+    found = [one for body in bodies for one in lists(body, whole)]
+    assert len(found) >= 8
+    assert [one for one in found if one.get("maxItems", 1000) > 64] == []
+
+
+@pytest.mark.parametrize(
+    "kind, sent",
+    [
+        (schemas.AnswerRequest, {"texts": [1] * 100_000}),
+        (schemas.NewFix, {"text": "a", "answer": "b", "also": [1] * 100_000}),
+        (schemas.NewFix, {"text": "a", "answer": "b", "rephrasings": [1] * 100_000}),
+        (openai.ChatRequest, {"messages": [1] * 100_000}),
+        (openai.ChatRequest, {"messages": [{"role": "user", "content": [1] * 100_000}]}),
+        (openai.CompletionRequest, {"prompt": [1] * 100_000}),
+        (openai.CompletionRequest, {"prompt": "a", "stop": [1] * 100_000}),
+        (schemas.AnswerRequest, {str(n): 1 for n in range(100_000)}),
+    ],
+)
+def test_a_long_list_is_one_error_and_not_one_an_item(
+    kind: type[BaseModel], sent: dict[str, object]
+) -> None:
+    with pytest.raises(ValidationError) as refused:
+        kind.model_validate(sent)
+    assert refused.value.error_count() <= 2  # of a text or a list: neither
 
 
 @pytest.mark.parametrize("body", [

@@ -1,7 +1,11 @@
 """What the service loads before it listens."""
 
+import signal
+import threading
+from contextlib import suppress
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.service import served
@@ -13,6 +17,42 @@ from tpatcher.service.serve import load_canaries, load_memory, serve
 def test_without_tokens_it_listens_on_this_machine_only() -> None:
     with pytest.raises(BadInput, match="without tokens"):
         serve("no model is loaded before this is checked", host="0.0.0.0")
+
+
+STUCK = """
+import sys, time, torch
+from pathlib import Path
+torch.set_num_threads(1)
+from tpatcher.editors import TPatcher
+from tpatcher.service import serve
+def edit(*args, **more):  # hangs, and looks at no deadline
+    Path(sys.argv[5]).touch()
+    time.sleep(3600)
+TPatcher.edit = edit
+serve(sys.argv[1], port=int(sys.argv[2]), store=sys.argv[3], traffic=sys.argv[4], drain=1)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_process_while_an_edit_hangs(tmp_path: Path, how: int) -> None:
+    served.save(tmp_path)
+    one = served.Process(tmp_path, str(tmp_path / "s.db"), STUCK, str(tmp_path / "began"))
+    try:
+        one.ready()
+        body: dict[str, object] = {"text": served.ASKED, "answer": served.wrong(one.ask())}
+        ask = threading.Thread(target=lambda: suppressed(one, body), daemon=True)
+        ask.start()
+        served.until((tmp_path / "began").exists)
+        one.process.send_signal(how)
+        assert one.process.wait(60) in (0, -how)
+    finally:
+        one.end()
+
+
+def suppressed(one: served.Process, body: dict[str, object]) -> None:
+    """A fix that will not be answered."""
+    with suppress(httpx.HTTPError):
+        one.post("fixes", body)
 
 
 def test_the_memory_is_cached_for_the_next_start(

@@ -1,10 +1,13 @@
 """Patches to fill a store with."""
 
+import sqlalchemy as sa
 import torch
 
 from tpatcher.example import Example
 from tpatcher.patches.certificate import Certificate
 from tpatcher.patches.neurons import Neurons
+from tpatcher.store.store import Store
+from tpatcher.store.tables import PATCH
 
 
 def patch(n: int, d: int = 32) -> Neurons:
@@ -22,3 +25,12 @@ def patch(n: int, d: int = 32) -> Neurons:
         states=one,
         tokens=torch.tensor([1]),
     )
+
+
+def spoil(store: Store, id: int) -> None:
+    """Flip one bit of a fix."""
+    with store.writing() as connection:
+        where = PATCH.c.id == id
+        blob = bytearray(connection.execute(sa.select(PATCH.c.tensors).where(where)).scalar_one())
+        blob[-5] ^= 1
+        connection.execute(PATCH.update().where(where).values(tensors=bytes(blob)))

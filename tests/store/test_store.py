@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from tests.store.made import patch
-from tpatcher.errors import Damaged, StaleHead
+from tests.store.made import patch, spoil
+from tpatcher.errors import Damaged, NotFound, StaleHead
 from tpatcher.example import Example
 from tpatcher.patches.neurons import Neurons
 from tpatcher.patches.pack import Base
 from tpatcher.store.store import Store
-from tpatcher.store.tables import PATCH
+from tpatcher.store.tables import ENTRY, PATCH
 
 
 def test_a_pack_goes_out_and_comes_in(url: str, base: Base, tmp_path: Path) -> None:
@@ -79,15 +79,74 @@ def test_a_flipped_byte_in_a_blob_is_found_and_named(url: str, base: Base) -> No
     store = Store(url, base)
     for n in (1, 2, 3):
         store.append(patch(n))
-    with store.writing() as connection:
-        where = PATCH.c.id == 2
-        blob = bytearray(connection.execute(sa.select(PATCH.c.tensors).where(where)).scalar_one())
-        blob[-5] ^= 1
-        connection.execute(PATCH.update().where(where).values(tensors=bytes(blob)))
+    spoil(store, 2)
     with pytest.raises(Damaged, match="fix 2 is not what was appended"):
         store.live()
     store.remove(2)  # and the way out needs none of its bytes
     assert [p.id for p in store.live()] == [patch(1).id, patch(3).id]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "how, why",
+    [
+        (PATCH.update().values(tensors=b"nothing"), "fix 2 is not what was appended"),
+        (PATCH.update().values(example="{"), "fix 2 is not what was appended"),
+        (PATCH.update().values(checksum="x"), "entry 2 of the log is not what was written"),
+        (PATCH.delete(), "entry 2 of the log is not what was written"),
+    ],
+    ids=["tensors", "example", "checksum", "row"],
+)
+def test_one_damaged_fix_is_left_out_and_can_be_removed(
+    url: str, base: Base, how: sa.Update | sa.Delete, why: str
+) -> None:
+    store = Store(url, base)
+    for n in range(1, 8):
+        store.append(patch(n))
+    with store.writing() as connection:
+        connection.execute(how.where(PATCH.c.id == 2))
+    assert list(store.verify()) == [2] and why in store.verify()[2]
+    in_log: dict[int, str] = {}
+    ids = store.live_ids(damaged=in_log)
+    found, damaged = store.readable(ids)
+    assert ids == [*range(1, 8)] and set(damaged | in_log) == {2}
+    assert [found[i].id for i in (1, 3, 7)] == [patch(i).id for i in (1, 3, 7)]
+    assert {1, 3, 4, 5, 6, 7} <= {f.id for f in store.readable_fixes(ids)[0]}
+    assert store.remove(2) == 8
+    assert store.live_ids(damaged={}) == [1, 3, 4, 5, 6, 7]
+    store.close()
+
+
+def test_a_text_that_cannot_be_decoded_is_damage_and_not_a_failure(
+    tmp_path: Path, base: Base
+) -> None:
+    store = Store(tmp_path / "s.db", base)
+    for n in (1, 2, 3):
+        store.append(patch(n))
+    with store.writing() as connection:
+        connection.exec_driver_sql("UPDATE patch SET example = CAST(x'ff' AS TEXT) WHERE id = 2")
+    assert list(store.verify()) == [2]
+    assert [f.id for f in store.readable_fixes([1, 2, 3])[0]] == [1, 3]
+    store.close()
+
+
+def test_a_damaged_entry_that_is_no_fix_is_never_passed_over(url: str, base: Base) -> None:
+    store = Store(url, base)
+    store.append(patch(1))
+    store.remove(1)
+    with store.writing() as connection:
+        connection.execute(ENTRY.update().where(ENTRY.c.id == 2).values(target=7))
+    with pytest.raises(Damaged, match="entry 2 of the log"):
+        store.verify()
+    store.close()
+
+
+def test_a_store_is_opened_for_the_base_that_it_was_made_for(url: str, base: Base) -> None:
+    with pytest.raises(NotFound, match="there is no store at"):
+        Store.existing(url)
+    Store(url, base).close()
+    store = Store.existing(url)
+    assert store.base == base
     store.close()
 
 

@@ -41,28 +41,33 @@ def fix(
     from tpatcher.editors.tpatcher import TPatcher, solver
     from tpatcher.errors import AlreadyRight, BadInput
     from tpatcher.example import Example
+    from tpatcher.patches import pack
 
     if (file is None) == (text is None or answer is None):
         raise BadInput("give either --text and --answer, or --file with many of them")
     one = Example(text or "", answer or "", rephrasings=tuple(rephrasing or ()))
     examples = [one] if file is None else read_examples(file, skip_bad=skip_bad)
-    edited = opened(model, patches if (patches / "patches.json").exists() else None, device)
-    editor = TPatcher(solver=solver(preset)).fit(edited, _memory(edited, patches, traffic))
     failed = 0
-    for example in examples:
-        before = edited.answer([example.text])[0]
-        try:
-            edited.push(editor.edit(edited, example, supersede=supersede))
-        except AlreadyRight:
-            console.print(f"[dim]right already[/] {example.text} → {before}", highlight=False)
-            continue
-        except TPatcherError as error:
-            failed += 1
-            console.print(f"[red]{type(error).__name__}[/] {error}", highlight=False, markup=True)
-            continue
-        edited.save_patches(patches)
-        now = edited.answer([example.text])[0]
-        console.print(f"[green]fixed[/] {example.text} → [s]{before}[/] {now}", highlight=False)
+    with pack.lock(patches, waiting=lambda: _say_waiting(patches)):
+        seen = pack.index(patches)
+        edited = opened(model, patches if seen else None, device)
+        editor = TPatcher(solver=solver(preset)).fit(edited, _memory(edited, patches, traffic))
+        for example in examples:
+            before = edited.answer([example.text])[0]
+            try:
+                edited.push(editor.edit(edited, example, supersede=supersede))
+            except AlreadyRight:
+                console.print(f"[dim]right already[/] {example.text} → {before}", highlight=False)
+                continue
+            except TPatcherError as error:
+                failed += 1
+                console.print(
+                    f"[red]{type(error).__name__}[/] {error}", highlight=False, markup=True
+                )
+                continue
+            seen = pack.write(patches, edited.patches, edited.base, replacing=seen)
+            now = edited.answer([example.text])[0]
+            console.print(f"[green]fixed[/] {example.text} → [s]{before}[/] {now}", highlight=False)
     if failed:
         raise typer.Exit(1)
 
@@ -87,12 +92,21 @@ def undo(
     device: Device = None,
 ) -> None:
     """Remove fixes; what the others do stays the same, bit for bit."""
-    edited = opened(model, patches, device)
-    for one in ids:
-        for broken in edited.remove(one):
-            text = broken.example.text if broken.example else broken.id
-            console.print(f"[yellow]{text!r} depended on {one} and is wrong again: fix it again[/]")
-    edited.save_patches(patches)
+    from tpatcher.errors import BadInput
+    from tpatcher.patches import pack
+
+    if not pack.index(patches):
+        raise BadInput(f"{patches} is not a pack of patches: it has no {pack.INDEX}")
+    with pack.lock(patches, waiting=lambda: _say_waiting(patches)):
+        seen = pack.index(patches)
+        edited = opened(model, patches, device)
+        for one in ids:
+            for broken in edited.remove(one):
+                text = broken.example.text if broken.example else broken.id
+                console.print(
+                    f"[yellow]{text!r} depended on {one} and is wrong again: fix it again[/]"
+                )
+        pack.write(patches, edited.patches, edited.base, replacing=seen)
     console.print(f"undone: {', '.join(ids)}; {len(edited.patches)} fixes are left")
 
 
@@ -138,6 +152,10 @@ def bake(
 
     apart = write(opened(model, patches, None), out, onnx=onnx)
     console.print(f"baked: {out}; its logits differ by at most {apart:.1e}")
+
+
+def _say_waiting(patches: Path) -> None:
+    console.print(f"another process is changing {patches}; waiting for it", markup=False)
 
 
 def _memory(model: Any, patches: Path, traffic: Path | None) -> Any:

@@ -1,5 +1,6 @@
-"""The commands around the service: run it, let people in, teach its base all fixes."""
+"""The commands around the service: run it, let people in, look after its store and its base."""
 
+import json
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -33,6 +34,9 @@ def serve(
     shadow: Annotated[
         bool, Option(help="Let every fix through; only record what would be refused.")
     ] = False,
+    deadline: Annotated[
+        float, typer.Option(help="Seconds that an edit may take; after that it is given up.", min=0)
+    ] = 30.0,
     drain: Annotated[
         int, Option(help="Seconds that running requests get to end after SIGTERM.")
     ] = 30,
@@ -40,6 +44,7 @@ def serve(
 ) -> None:
     """Serve a model: report a mistake, and the next user gets the right answer."""
     from tpatcher.service import serve as run
+    from tpatcher.service.limits import Limits
 
     logging_off()
     run(
@@ -55,6 +60,7 @@ def serve(
         shadow=shadow,
         drain=drain,
         device=device,
+        limits=Limits(deadline=deadline),
     )
 
 
@@ -68,6 +74,61 @@ def token(
     from tpatcher.service.auth import issue
 
     typer.echo(issue(file, name, role))
+
+
+STORE = typer.Typer(no_args_is_help=True, help="Look into a store of fixes, and repair it.")
+app.add_typer(STORE, name="store")
+StoreUrl = Annotated[str, typer.Argument(help="A file, or postgresql+psycopg://…")]
+
+
+@STORE.command("log")
+def store_log(store: StoreUrl) -> None:
+    """List every entry of a store: what was done, to which fix, by whom, when."""
+    from tpatcher.store.store import Store
+
+    with closing(Store.existing(store)) as kept:
+        damaged: dict[int, str] = {}
+        entries = kept.log(damaged)
+        found, unreadable = kept.readable_fixes([e.id for e in entries if e.action == "append"])
+        live = set(kept.live_ids(damaged={}))
+    damaged |= unreadable
+    texts = {fix.id: fix.example.text for fix in found if fix.example}
+    for entry in entries:
+        state = "damaged" if entry.id in damaged else "live" if entry.id in live else ""
+        target = "" if entry.target is None else entry.target
+        # JSON escapes control characters: a text cannot change what the terminal shows
+        words = [json.dumps(w) for w in (entry.who, texts.get(entry.id, "")) if w]
+        line = f"{entry.id:>6}  {entry.at}  {entry.action:<8} {target:<6} {state:<8}"
+        typer.echo(" ".join([line, *words]).rstrip())
+
+
+@STORE.command("undo")
+def store_undo(
+    store: StoreUrl,
+    fixes: Annotated[list[int], typer.Argument(help="The fixes to take out, by their numbers.")],
+) -> None:
+    """Take fixes out of a store, damaged ones too; running services follow."""
+    from tpatcher.store.store import Store
+
+    with closing(Store.existing(store)) as kept:
+        for number in fixes:
+            kept.remove(number, who="store undo")
+            typer.echo(f"fix {number} is no longer live")
+
+
+@STORE.command("verify")
+def store_verify(store: StoreUrl) -> None:
+    """Read all that a store holds, and name every fix that is not what was kept."""
+    from tpatcher.store.store import Store
+
+    with closing(Store.existing(store)) as kept:
+        damaged, live = kept.verify(), set(kept.live_ids(damaged={}))
+    for number, why in damaged.items():
+        state = "live: undo it" if number in live else "not live, so it does no harm"
+        typer.echo(f"fix {number} is damaged ({state}): {why}")
+    if damaged:
+        raise typer.Exit(1)
+    typer.echo(f"the store is sound; {len(live)} fixes are live")
 
 
 @app.command()

@@ -54,7 +54,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        live = LiveModel(deployment, limits.edits, load_successor)
+        live = LiveModel(deployment, limits.edits, load_successor, limits.deadline)
         app.state.service = Service(live, access, limits, metrics)
         yield
         app.state.service.close()
@@ -83,24 +83,24 @@ def create_app(
     return app
 
 
-def healthz() -> dict[str, str]:
+async def healthz() -> dict[str, str]:
     """The process is there."""
     return {"status": "ok"}
 
 
-def readyz(service: ServiceDep) -> Response:
-    """Answers can be had, and the store can be followed; if not, the message says why."""
-    if problem := service.follower.problem:
+async def readyz(service: ServiceDep) -> Response:
+    """The store is followed, and all its fixes answer; if not, the message says why."""
+    if problem := service.follower.problem or service.live.now.problem:
         return _error_response(503, "NotReady", problem)
     return JSONResponse({"status": "ok", "head": service.live.now.head})
 
 
-def metrics_text(service: ServiceDep, caller: Answerer) -> Response:
+async def metrics_text(service: ServiceDep, caller: Answerer) -> Response:
     """Prometheus metrics."""
     return PlainTextResponse(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-def page() -> Response:
+async def page() -> Response:
     """The page."""
     return HTMLResponse(PAGE.read_bytes(), headers={"Content-Security-Policy": POLICY})
 

@@ -1,18 +1,21 @@
 """What the routes depend on: the running service, and a caller who may use the route."""
 
+import asyncio
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from tpatcher.errors import BadInput, Denied
+from tpatcher.errors import BadInput, Denied, NotStored, TPatcherError
 from tpatcher.nets.tasks import Task
 from tpatcher.service.answering import Reply
 from tpatcher.service.auth import Access, Caller, Role
 from tpatcher.service.batcher import Batcher
 from tpatcher.service.follower import Follower
+from tpatcher.service.lane import Lane
 from tpatcher.service.limits import Limits, Rate
 from tpatcher.service.live import LiveModel
 from tpatcher.service.metrics import Metrics
@@ -21,6 +24,9 @@ from tpatcher.store.audit import LOG, Audit
 from tpatcher.store.reports import Reports
 
 BEARER = HTTPBearer(auto_error=False, description="A token that `tpatcher token` made.")
+STORE_THREADS = 8
+STORE_PATIENCE = 30.0  # seconds that a request waits for the store
+T = TypeVar("T")
 
 
 class Service:
@@ -33,8 +39,10 @@ class Service:
         self.audit = Audit(lambda: live.store)
         self.batcher = Batcher(live.answer, size=32, limit=limits.queue)
         self.streams = ThreadPoolExecutor(2, "stream")  # generate token by token
+        self._store_lane = Lane("requests to the store", limits.store, STORE_THREADS)
         self.follower = Follower(live, metrics)
         metrics.gauge("patches", "Fixes that are live.", lambda: len(live.now.ids))
+        metrics.gauge("damaged", "Fixes that are left out.", lambda: len(live.now.damaged))
         metrics.gauge("head", "The newest entry that is applied.", lambda: live.now.head)
 
     def close(self) -> None:
@@ -42,7 +50,27 @@ class Service:
         self.follower.close()
         self.batcher.close()
         self.streams.shutdown()
+        self._store_lane.close()
         self.live.close()
+
+    async def in_store(self, work: Callable[..., T], *args: Any, **more: Any) -> T:
+        """Do what needs the store in threads of its own: one that hangs keeps no answer waiting."""
+        future = asyncio.wrap_future(self._store_lane.submit(work, *args, **more))
+        try:
+            return await asyncio.wait_for(future, STORE_PATIENCE)
+        except TimeoutError:
+            raise NotStored(
+                f"the store has not answered for {STORE_PATIENCE:g} s; look whether this was done "
+                "before you repeat it"
+            ) from None
+
+    async def note(self, who: str, what: str, **detail: Any) -> None:
+        """Add to the audit log; what was done is done, also if the store does not answer now."""
+        try:
+            await self.in_store(self.audit.note, who, what, **detail)
+        except TPatcherError as error:
+            line = {"not kept": str(error), "who": who, "what": what, **detail}
+            LOG.warning("%s", json.dumps(line))
 
     @property
     def task(self) -> Task:
@@ -74,7 +102,7 @@ class Service:
             self.metrics.firings.labels(str(fix)).inc()
 
 
-def get_service(request: Request) -> Service:
+async def get_service(request: Request) -> Service:
     """The service behind a request."""
     return request.app.state.service  # type: ignore[no-any-return]
 

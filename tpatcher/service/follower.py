@@ -6,11 +6,12 @@ import time
 from concurrent.futures import Future, wait
 
 import psycopg
-import sqlalchemy as sa
 
 from tpatcher.errors import TPatcherError
+from tpatcher.service.lane import Lane
 from tpatcher.service.live import LiveModel
 from tpatcher.service.metrics import Metrics
+from tpatcher.store.postgres import listen
 from tpatcher.store.store import Store
 
 LOG = logging.getLogger("tpatcher.service")
@@ -22,6 +23,7 @@ class Follower:
 
     def __init__(self, live: LiveModel, metrics: Metrics, every: float = 0.5) -> None:
         self._live, self._metrics, self._every = live, metrics, every
+        self._lane = Lane("synchronisations", limit=1)
         self._ended = threading.Event()
         self._in_order_at = time.monotonic()
         self._error: str | None = None
@@ -33,7 +35,8 @@ class Follower:
     def close(self) -> None:
         """Stop following."""
         self._ended.set()
-        self._thread.join()
+        self._thread.join(2 * self._every + 2)  # no longer, if the store does not answer
+        self._lane.close()
 
     @property
     def problem(self) -> str | None:
@@ -47,24 +50,39 @@ class Follower:
         while not self._ended.is_set():
             try:
                 if self._live.store.head != self._live.now.head:
-                    self._wait_for(self._live.write(self._live.sync))
+                    self._wait_for(self._lane.submit(self._live.sync))
                 self._in_order_at, self._error = time.monotonic(), None
-            except TPatcherError as error:
-                self._metrics.sync_errors.inc()
-                if self._error is None:  # once, not twice a second
-                    LOG.warning("the store cannot be followed: %r", str(error))
-                self._error = str(error)
-            self._wait_for_news()
+                self._wait_for_news()
+            except Exception as error:  # whatever it is, the next look may succeed
+                self._note(error)
+                self._ended.wait(self._every)
         if self._connection is not None:
             self._connection.close()
 
+    def _note(self, error: Exception) -> None:
+        """Keep why the store could not be followed; it is logged once, not twice a second."""
+        self._metrics.sync_errors.inc()
+        why = str(error) if isinstance(error, TPatcherError) else repr(error)
+        if self._error is None:
+            LOG.warning("the store cannot be followed: %r", why)
+        self._error = why
+
     def _wait_for(self, work: "Future[bool]") -> None:
-        """Wait for the writer; while it loads another base for the first time, all is well."""
+        """Wait for what takes long, such as another base that is loaded.
+
+        The first time all is well meanwhile. If it fails, nothing was well since it began; and
+        while it is tried again the service stays as it is, not ready.
+        """
+        before = self._in_order_at
         while not wait([work], timeout=self._every).done and not self._ended.is_set():
             if self._error is None:
                 self._in_order_at = time.monotonic()
         if work.done():
-            work.result()
+            try:
+                work.result()
+            except BaseException:
+                self._in_order_at = before
+                raise
 
     def _wait_for_news(self) -> None:
         """Wait for a notification, or half a second."""
@@ -77,7 +95,7 @@ class Follower:
             if connection is None or connection.closed or self._connected_to is not store:
                 if connection is not None:
                     connection.close()
-                self._connection, self._connected_to = _listen(store.engine.url), store
+                self._connection, self._connected_to = listen(store.engine.url), store
                 return  # look once more: something may have come before we listened
             for _ in connection.notifies(timeout=self._every, stop_after=1):
                 pass
@@ -86,11 +104,3 @@ class Follower:
                 connection.close()
             self._connection = None
             self._ended.wait(self._every)
-
-
-def _listen(url: sa.URL) -> psycopg.Connection:
-    """A connection that is notified of every new entry."""
-    plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
-    connection = psycopg.connect(plain, autocommit=True, connect_timeout=10)
-    connection.execute("LISTEN tpatcher")
-    return connection

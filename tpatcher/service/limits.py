@@ -17,7 +17,9 @@ class Limits:
     text: int = 8_000  # characters
     batch: int = 64  # texts in one request
     queue: int = 512  # questions that wait
-    edits: int = 16  # changes that wait
+    edits: int = 16  # edits that wait, and as many undoings
+    deadline: float | None = 30.0  # seconds that an edit may take; None: as long as it likes
+    store: int = 32  # requests that wait for the store
     reports: int = 10_000  # reports that wait
     rate: float = 100.0  # requests a second and caller
     burst: int = 200

@@ -1,27 +1,27 @@
-"""The live model: one snapshot that answers, and one writer that replaces it.
+"""The live model: one snapshot that answers, and two lanes of changes that replace it.
 
-Answers read one reference, `LiveModel.now`. The writer prepares the next snapshot on a twin and
+Answers read one reference, `LiveModel.now`. A change prepares the next snapshot on a twin and
 then assigns it, so an answer comes from before a change or from after it, never from between.
+Edits take long and have a lane of their own: undo, rollback and what other processes did never
+wait behind them. Whatever was made for a head that is no longer the newest is made again.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-import torch
-
 from tpatcher.checkpoints.handover import move_reports
-from tpatcher.editors import Editor
+from tpatcher.editors import Editor, deadline
 from tpatcher.errors import BadInput, Busy, NotFound, Refused, StaleHead, StoreMoved, TPatcherError
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.patches.base import Patch
 from tpatcher.service.answering import Reply, TracedModel
 from tpatcher.service.guard import Guard, Rules, Verdict
+from tpatcher.service.lane import Lane
 from tpatcher.service.recent import RecentQuestions
 from tpatcher.store.location import Successor, successor
 from tpatcher.store.store import Fix, Store
@@ -69,25 +69,67 @@ class Snapshot:
     model: Model
     traced: TracedModel
 
+    damaged: Mapping[int, str] = field(default_factory=dict)  # fixes left out, and why each
+
     @classmethod
-    def of(cls, deployment: Deployment, head: int, ids: Sequence[int], model: Model) -> "Snapshot":
+    def of(
+        cls,
+        deployment: Deployment,
+        head: int,
+        ids: Sequence[int],
+        model: Model,
+        damaged: Mapping[int, str] | None = None,
+    ) -> "Snapshot":
         """The snapshot of a model that carries the fixes `ids`."""
-        return cls(deployment, head, tuple(ids), model, TracedModel(model))
+        return cls(deployment, head, tuple(ids), model, TracedModel(model), damaged or {})
 
     @classmethod
     def load(cls, deployment: Deployment, head: int, known: dict[int, Patch]) -> "Snapshot":
-        """What the store says is live at an entry; the patches in `known` are not read again."""
-        store, model = deployment.store, deployment.base_model.twin()
-        ids = store.live_ids(head) if head else []
-        new = [i for i in ids if i not in known]
-        patches = known | dict(zip(new, store.patches(new), strict=True))
-        model.set_patches(patches[i] for i in ids)
-        return cls.of(deployment, head, ids, model)
+        """What the store says is live at an entry; the patches in `known` are not read again.
+
+        A fix that cannot be read, or does not fit the model, is left out and named: the others
+        are as right as before.
+        """
+        in_log: dict[int, str] = {}
+        ids = deployment.store.live_ids(head, in_log) if head else []
+        new = [i for i in ids if i not in known and i not in in_log]
+        found, damaged = deployment.store.readable(new)
+        damaged |= {i: why for i, why in in_log.items() if i in ids and i not in known}
+        patches = {i: (known | found)[i] for i in ids if i not in damaged}
+        try:
+            return cls._with(deployment, head, patches, damaged)
+        except Exception as error:
+            LOG.warning("a fix does not fit the model, each is tried by itself: %r", error)
+        for i, patch in patches.items():
+            try:
+                cls._with(deployment, head, {i: patch}, {})
+            except Exception as error:
+                damaged[i] = f"fix {i} does not fit the model: {error!r}"
+        fitting = {i: patch for i, patch in patches.items() if i not in damaged}
+        return cls._with(deployment, head, fitting, damaged)
+
+    @classmethod
+    def _with(
+        cls, deployment: Deployment, head: int, patches: dict[int, Patch], damaged: dict[int, str]
+    ) -> "Snapshot":
+        model = deployment.base_model.twin()
+        model.set_patches(patches.values())
+        return cls.of(deployment, head, list(patches), model, damaged)
 
     @property
     def patches(self) -> dict[int, Patch]:
         """The live patches by their numbers in the store."""
         return dict(zip(self.ids, self.model.patches, strict=True))
+
+    @property
+    def problem(self) -> str | None:
+        """Which fixes are left out because they are damaged; None if all that is live answers."""
+        if not self.damaged:
+            return None
+        numbers = ", ".join(map(str, self.damaged))
+        return (
+            f"damaged fixes are left out, undo them: {numbers} ({'; '.join(self.damaged.values())})"
+        )
 
     def fired(self, reply: Reply) -> dict[int, float]:
         """The numbers of the fixes that fired for a reply, and how strongly."""
@@ -105,23 +147,28 @@ class FixResult:
 
 
 class LiveModel:
-    """The snapshot that answers, and the one thread that changes it."""
+    """The snapshot that answers, and the lanes of the changes that replace it."""
 
     def __init__(
         self,
         deployment: Deployment,
         max_waiting: int = 16,
         load_successor: LoadSuccessor | None = None,
+        deadline: float | None = 30.0,
     ) -> None:
         self.now = Snapshot.of(deployment, 0, (), deployment.base_model.twin())
-        self.max_waiting = max_waiting
+        self.deadline = deadline  # seconds that an edit may take; None: as long as it likes
         self._load_successor = load_successor
         self._not_ready, self._reload_at = "", 0.0  # why a successor was not loaded; next try
-        self._slots = threading.BoundedSemaphore(max_waiting)
-        self._writer = ThreadPoolExecutor(1, "writer", initializer=_use_one_core)
-        threads = torch.get_num_threads()
-        self.write(self.sync).result()
-        torch.set_num_threads(threads)  # the writer has set its own, and with it the default
+        self._syncing, self._switching = threading.Lock(), threading.Lock()
+        self._closing = threading.Event()
+        self.edits = Lane("edits", max_waiting)
+        self.undoings = Lane("undoings", max_waiting)  # and rollbacks
+        try:
+            self.undoings.submit(self.sync).result()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def base_model(self) -> Model:
@@ -133,17 +180,11 @@ class LiveModel:
         """The store of the live fixes."""
         return self.now.deployment.store
 
-    def write(self, work: Callable[..., T], *args: Any, **more: Any) -> "Future[T]":
-        """Run something on the writer's thread; raises `Busy` if too much waits for it."""
-        if not self._slots.acquire(blocking=False):
-            raise Busy(f"{self.max_waiting} changes are waiting already", after=5)
-        future = self._writer.submit(work, *args, **more)
-        future.add_done_callback(lambda _: self._slots.release())
-        return future
-
     def close(self) -> None:
-        """Finish the changes that wait, and close the store."""
-        self._writer.shutdown()
+        """Stop the edit under way, drop the changes that wait, and close the store."""
+        self._closing.set()
+        self.edits.close()
+        self.undoings.close()
         self.store.close()
 
     def answer(self, prompts: Sequence[str]) -> list[tuple[Reply, dict[int, float]]]:
@@ -153,14 +194,15 @@ class LiveModel:
 
     def sync(self) -> bool:
         """Apply what the store says is live. Returns True if that was a change."""
-        now, head = self.now, self.store.head
-        if head == now.head:
-            return False
-        if to := successor(self.store):
-            self._follow_successor(to)
-        else:
-            self.now = Snapshot.load(now.deployment, head, now.patches)
-        return True
+        with self._syncing:  # so that the lanes do not load the same twice
+            now, head = self.now, self.store.head
+            if head == now.head:
+                return False
+            if to := successor(now.deployment.store):
+                self._follow_successor(now, to)
+            else:
+                self._switch(now, Snapshot.load(now.deployment, head, now.patches))
+            return True
 
     def fix(
         self,
@@ -183,6 +225,7 @@ class LiveModel:
             verdict = deployment.guard.check(
                 now.model, now.ids, after, patch, example, deployment.recent.latest()
             )
+            deadline.check()
             if dry_run:
                 return FixResult(None, patch.certificate.to_json(), verdict)
             if verdict.refuses:
@@ -195,21 +238,29 @@ class LiveModel:
                 report={"certificate": patch.certificate.to_json(), "guard": verdict.to_json()},
                 settings=deployment.editor.knobs(),
             )
-            self.now = Snapshot.of(deployment, id, (*now.ids, id), after)
+            self._switch(now, Snapshot.of(deployment, id, (*now.ids, id), after, now.damaged))
             return FixResult(id, patch.certificate.to_json(), verdict)
 
-        return self._change(attempt)
+        self.sync()  # may load another base, which is no part of the edit
+        with deadline.limit(self.deadline, self._closing):
+            return self._change(attempt)
 
     def undo(self, id: int, who: str = "") -> list[int]:
         """Take one fix off; returns the newer ones that depended on it and no longer hold."""
 
         def attempt(now: Snapshot) -> list[int]:
+            if id in now.damaged:  # it does nothing here, so nothing can depend on it
+                head = now.deployment.store.remove(id, parent=now.head, who=who)
+                left = {i: why for i, why in now.damaged.items() if i != id}
+                self._switch(now, replace(now, head=head, damaged=left))
+                return []
             if id not in now.ids:
                 raise NotFound(f"fix {id} is not live")
             after = now.model.twin()
             lost = after.remove(now.patches[id].id)
             head = now.deployment.store.remove(id, parent=now.head, who=who)
-            self.now = Snapshot.of(now.deployment, head, [i for i in now.ids if i != id], after)
+            rest = [i for i in now.ids if i != id]
+            self._switch(now, Snapshot.of(now.deployment, head, rest, after, now.damaged))
             number = {patch.id: i for i, patch in now.patches.items()}
             return [number[patch.id] for patch in lost]
 
@@ -232,7 +283,18 @@ class LiveModel:
                 continue
         raise Busy("other replicas keep changing the store", after=2)
 
-    def _follow_successor(self, to: Successor) -> None:
+    def _switch(self, before: Snapshot, after: Snapshot) -> None:
+        """Let a snapshot answer that was made of `before`, unless a newer one does already."""
+        with self._switching:
+            now = self.now
+            if now.deployment is not before.deployment:
+                return
+            if after.deployment is not now.deployment or after.head > now.head:
+                self.now = after
+                for i in after.damaged.keys() - now.damaged.keys():
+                    LOG.error("fix %d is damaged and left out: %r", i, after.damaged[i])
+
+    def _follow_successor(self, now: Snapshot, to: Successor) -> None:
         """Switch to the base that the store has moved to; the old one answers until it is ready.
 
         A base is no small thing to load over and over: after a failure the next try has to wait.
@@ -244,10 +306,10 @@ class LiveModel:
         if time.monotonic() < self._reload_at:
             raise StoreMoved(self._not_ready)
         LOG.info("the store has moved: loading %r", to.model)
-        old = self.store
+        old = now.deployment.store
         try:
             deployment = self._load_successor(to)
-            self.now = Snapshot.load(deployment, deployment.store.head, {})
+            self._switch(now, Snapshot.load(deployment, deployment.store.head, {}))
         except Exception as error:  # whatever it is, the old base goes on answering
             why = error if isinstance(error, TPatcherError) else repr(error)
             self._not_ready = f"this store has moved to {to.model!r}, which is not ready: {why}"
@@ -264,12 +326,3 @@ def _repeated(past: Fix, example: Example, key: str) -> FixResult:
         raise BadInput(f"Idempotency-Key {key!r} was used for another fix, number {past.id}")
     verdict = Verdict(**past.report["guard"])
     return FixResult(past.id, past.report["certificate"], verdict, repeated=True)
-
-
-def _use_one_core() -> None:
-    """Let the writer leave the other cores to the answers.
-
-    It keeps its priority: a thread that waits for the processor while it holds the interpreter's
-    lock would keep the answers waiting too.
-    """
-    torch.set_num_threads(1)

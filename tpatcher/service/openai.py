@@ -20,9 +20,10 @@ from transformers import AsyncTextIteratorStreamer
 from tpatcher.errors import BadInput
 from tpatcher.service.answering import Reply
 from tpatcher.service.deps import Answerer, Service, ServiceDep
-from tpatcher.service.schemas import errors
+from tpatcher.service.schemas import MAX_ITEMS, errors
 
 ROUTER = APIRouter(prefix="/v1")
+Texts = Annotated[list[str], Field(max_length=MAX_ITEMS)]
 MakeChoice = Callable[[str, str | None], dict[str, Any]]  # of a piece of text and why it ends
 
 
@@ -33,7 +34,7 @@ class Options(BaseModel):
     model: str = ""
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
-    stop: str | list[str] | None = None
+    stop: str | Texts | None = None
     stream: bool = False
     n: Literal[1] = 1
 
@@ -66,7 +67,7 @@ class Message(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[Part]
+    content: str | Annotated[list[Part], Field(max_length=MAX_ITEMS)]
 
     @property
     def text(self) -> str:
@@ -78,17 +79,17 @@ class Message(BaseModel):
 class ChatRequest(Options):
     """A conversation to continue."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_ITEMS)]
 
 
 class CompletionRequest(Options):
     """One or several texts to continue."""
 
-    prompt: str | list[str]
+    prompt: str | Texts
 
 
 @ROUTER.get("/models", responses=errors())
-def models(service: ServiceDep, caller: Answerer) -> dict[str, Any]:
+async def models(service: ServiceDep, caller: Answerer) -> dict[str, Any]:
     """The model that is served."""
     name = service.live.base_model.name
     model = {"id": name, "object": "model", "created": 0, "owned_by": "tpatcher"}

@@ -6,13 +6,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 
-from tpatcher.errors import BadInput, NotFound, Refused, TPatcherError
+from tpatcher.errors import BadInput, Busy, Refused, TPatcherError
 from tpatcher.patches.neurons import Neurons
 from tpatcher.service import schemas
 from tpatcher.service.deps import Admin, Answerer, Fixer, Reporter, Service, ServiceDep
 from tpatcher.service.live import Snapshot
 from tpatcher.service.schemas import Number, errors
 from tpatcher.store.reports import Report
+from tpatcher.store.store import Fix, Store
 
 ROUTER = APIRouter(prefix="/v1")
 
@@ -37,26 +38,27 @@ async def answer(
 
 
 @ROUTER.post("/reports", status_code=201, responses=errors())
-def report(body: schemas.NewReport, service: ServiceDep, caller: Reporter) -> dict[str, int]:
+async def report(body: schemas.NewReport, service: ServiceDep, caller: Reporter) -> dict[str, int]:
     """Report a wrong answer, with or without the right one; it waits in the queue."""
     others = [v for v in (body.said, body.answer, body.note) if v and v.strip()]
     service.limits.check([body.text, *others])
-    id = service.reports.add(body.text, caller.name, body.said, body.answer, body.note)
-    service.audit.note(caller.name, "report", report=id)
+    words = (body.text, caller.name, body.said, body.answer, body.note)
+    id = await service.in_store(service.reports.add, *words)
+    await service.note(caller.name, "report", report=id)
     return {"id": id}
 
 
 @ROUTER.get("/reports", responses=errors())
-def reports(service: ServiceDep, caller: Fixer) -> list[Report]:
+async def reports(service: ServiceDep, caller: Fixer) -> list[Report]:
     """The reports that wait for somebody to settle them, oldest first."""
-    return service.reports.waiting()
+    return await service.in_store(service.reports.waiting)
 
 
 @ROUTER.delete("/reports/{id}", status_code=204, responses=errors(404))
-def dismiss(id: Number, service: ServiceDep, caller: Fixer) -> None:
+async def dismiss(id: Number, service: ServiceDep, caller: Fixer) -> None:
     """Take a report out of the queue without a fix."""
-    service.reports.settle(id, "dismissed")
-    service.audit.note(caller.name, "dismissed", report=id)
+    await service.in_store(service.reports.settle, id, "dismissed")
+    await service.note(caller.name, "dismissed", report=id)
 
 
 @ROUTER.post(
@@ -73,7 +75,7 @@ async def fix(
     service.limits.check([body.text, body.answer, *body.also, *body.rephrasings])
     service.check_length([service.prompt(text) for text in (body.text, *body.rephrasings)])
     try:
-        work = service.live.write(
+        work = service.live.edits.submit(
             service.live.fix,
             body.example(),
             who=caller.name,
@@ -87,51 +89,63 @@ async def fix(
         service.metrics.edits.labels(kind).inc()
         if isinstance(error, Refused):
             service.metrics.refusals.inc()
-        detail = {"text": body.text, "answer": body.answer, "why": kind}
-        await asyncio.to_thread(service.audit.note, caller.name, "refused", **detail)
+        if not isinstance(error, Busy):  # or too much work would make more of it
+            detail = {"text": body.text, "answer": body.answer, "why": kind}
+            await service.note(caller.name, "refused", **detail)
         raise
+    if result.id is None:
+        detail = {"text": body.text[:200], "answer": body.answer[:200]}
+        await service.note(caller.name, "dry run", **detail)
     if result.id is None or result.repeated:
         response.status_code = 200
         return schemas.FixResponse.of(result)
     service.metrics.edits.labels("live").inc()
     if result.verdict.reasons:
         service.metrics.refusals.inc()
-    await asyncio.to_thread(_settle, service, caller.name, result.id, body.report)
+    await service.note(caller.name, "fix", fix=result.id, report=body.report)
+    if body.report is not None:
+        try:
+            await service.in_store(service.reports.settle, body.report, f"fixed by {result.id}")
+        except TPatcherError as error:  # dismissed meanwhile, or the store hangs: the fix is live
+            why = type(error).__name__
+            await service.note(caller.name, "report not settled", report=body.report, why=why)
     return schemas.FixResponse.of(result)
 
 
-def _settle(service: Service, who: str, fix: int, report: int | None) -> None:
-    """Note a fix in the audit log, and settle the report that it answers."""
-    service.audit.note(who, "fix", fix=fix, report=report)
-    if report is not None:
-        try:
-            service.reports.settle(report, f"fixed by {fix}")
-        except NotFound:  # somebody dismissed it meanwhile; the fix is live all the same
-            service.audit.note(who, "no such report", report=report)
-
-
 @ROUTER.get("/fixes", responses=errors())
-def fixes(
+async def fixes(
     service: ServiceDep, caller: Reporter, limit: Annotated[int, Query(ge=1, le=1000)] = 100
 ) -> schemas.FixList:
-    """The newest fixes, newest first, live or not."""
-    now, store = service.live.now, service.live.store
-    numbers = [e.id for e in store.log() if e.action == "append"][-limit:]
-    details = [schemas.FixDetails.of(f, f.id in now.ids) for f in store.fixes(numbers)]
-    return schemas.FixList(head=now.head, live=len(now.ids), fixes=details[::-1])
+    """The newest fixes, newest first, live or not; and those that are damaged and left out."""
+    now = service.live.now
+    found = await service.in_store(_newest, now.deployment.store, limit)
+    return schemas.FixList(
+        head=now.head,
+        live=len(now.ids),
+        damaged=[schemas.DamagedFix(id=i, why=why) for i, why in now.damaged.items()],
+        fixes=[schemas.FixDetails.of(f, f.id in now.ids) for f in reversed(found)],
+    )
+
+
+def _newest(store: Store, limit: int) -> list[Fix]:
+    """The newest fixes of a store that can be read, oldest first."""
+    numbers = [e.id for e in store.log(damaged={}) if e.action == "append"]
+    return store.readable_fixes(numbers[-limit:])[0]
 
 
 @ROUTER.get("/fixes/{id}", responses=errors(404))
-def inspect(id: Number, service: ServiceDep, caller: Reporter) -> schemas.FixDetails:
+async def inspect(id: Number, service: ServiceDep, caller: Reporter) -> schemas.FixDetails:
     """One fix, with its certificate and what the guard found."""
-    return schemas.FixDetails.of(service.live.store.fix(id), id in service.live.now.ids)
+    found = await service.in_store(service.live.store.fix, id)
+    return schemas.FixDetails.of(found, id in service.live.now.ids)
 
 
 @ROUTER.delete("/fixes/{id}", responses=errors(404, 409))
 async def undo(id: Number, service: ServiceDep, caller: Fixer) -> schemas.UndoResponse:
     """Undo one fix, exactly."""
-    lost = await asyncio.wrap_future(service.live.write(service.live.undo, id, who=caller.name))
-    await asyncio.to_thread(service.audit.note, caller.name, "undo", fix=id, lost=lost)
+    work = service.live.undoings.submit(service.live.undo, id, who=caller.name)
+    lost = await asyncio.wrap_future(work)
+    await service.note(caller.name, "undo", fix=id, lost=lost)
     return schemas.UndoResponse(id=id, no_longer_hold=lost)
 
 
@@ -140,14 +154,14 @@ async def rollback(
     body: schemas.RollbackRequest, service: ServiceDep, caller: Admin
 ) -> schemas.RollbackResponse:
     """Go back to what was live after an entry of the log. Another rollback undoes this one."""
-    work = service.live.write(service.live.rollback, body.to, who=caller.name)
+    work = service.live.undoings.submit(service.live.rollback, body.to, who=caller.name)
     now = await asyncio.wrap_future(work)
-    await asyncio.to_thread(service.audit.note, caller.name, "rollback", to=body.to, head=now.head)
+    await service.note(caller.name, "rollback", to=body.to, head=now.head)
     return schemas.RollbackResponse(head=now.head, fixes=list(now.ids))
 
 
 @ROUTER.get("/model", responses=errors())
-def model(service: ServiceDep, caller: Answerer) -> dict[str, Any]:
+async def model(service: ServiceDep, caller: Answerer) -> dict[str, Any]:
     """The model that is served, its labels, and the caller's role."""
     base, now = service.live.base_model, service.live.now
     return {
@@ -163,8 +177,12 @@ def model(service: ServiceDep, caller: Answerer) -> dict[str, Any]:
 
 
 @ROUTER.get("/activity", responses=errors())
-def activity(service: ServiceDep, caller: Fixer) -> dict[str, Any]:
+async def activity(service: ServiceDep, caller: Fixer) -> dict[str, Any]:
     """For the page: what happened when, and how fixes respond to recent questions."""
+    return await service.in_store(_activity, service)
+
+
+def _activity(service: Service) -> dict[str, Any]:
     events = [
         {k: e.get(k) for k in ("at", "who", "what", "fix", "to", "why")}
         for e in service.audit.latest()

@@ -3,14 +3,20 @@
 from typing import Annotated, Any
 
 from fastapi import Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tpatcher.example import Example
+from tpatcher.service.limits import Limits
 from tpatcher.service.live import FixResult
 from tpatcher.store.store import Fix
 
 Number = Annotated[int, Path(ge=1, le=2**31 - 1)]
 Text = Annotated[str, Field(min_length=1, examples=["Who wrote Hamlet?"])]
+# Every list has a length, which is looked at before what is in it: each wrong item of a list is
+# an error of its own, and half a million errors would keep everybody waiting for seconds.
+MAX_ITEMS = Limits.batch
+MAX_REPHRASINGS = 16  # the work of an edit grows with them
+MAX_FIELDS = 64
 
 
 class Body(BaseModel):
@@ -18,12 +24,20 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _count_fields(cls, sent: Any) -> Any:
+        """Refuse more fields than any request has, because each unknown one is an error."""
+        if isinstance(sent, dict) and len(sent) > MAX_FIELDS:
+            raise ValueError(f"{len(sent)} fields were sent; {MAX_FIELDS} are allowed")
+        return sent
+
 
 class AnswerRequest(Body):
     """One text, or several."""
 
     text: Text | None = None
-    texts: list[Text] = Field(default_factory=list)
+    texts: list[Text] = Field(default_factory=list, max_length=MAX_ITEMS)
 
 
 class Answer(BaseModel):
@@ -54,8 +68,8 @@ class NewFix(Body):
 
     text: Text
     answer: Annotated[str, Field(min_length=1)]
-    also: list[str] = Field(default_factory=list)
-    rephrasings: list[Text] = Field(default_factory=list)
+    also: list[str] = Field(default_factory=list, max_length=MAX_ITEMS)
+    rephrasings: list[Text] = Field(default_factory=list, max_length=MAX_REPHRASINGS)
     dry_run: bool = False
     supersede: bool = False  # change what an earlier fix of the same text says
     report: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None  # settles this report
@@ -111,11 +125,19 @@ class FixDetails(BaseModel):
         )
 
 
+class DamagedFix(BaseModel):
+    """A fix that should be live and cannot be read; undo it, or roll back to before it."""
+
+    id: int
+    why: str
+
+
 class FixList(BaseModel):
     """The fixes, newest first, and the number of the store's newest entry."""
 
     head: int
     live: int
+    damaged: list[DamagedFix]
     fixes: list[FixDetails]
 
 

@@ -46,7 +46,10 @@ def serve(
     drain: int = 30,
     limits: Limits | None = None,
 ) -> None:
-    """Serve a model until SIGTERM or SIGINT, then give running requests `drain` seconds to end."""
+    """Serve a model until SIGTERM or SIGINT, then give running requests `drain` seconds to end.
+
+    An edit that is not done by then is stopped, and nothing of it is kept.
+    """
     access = Access.read(tokens) if tokens is not None else Access()
     if not access.tokens and not is_loopback(host):
         raise BadInput(

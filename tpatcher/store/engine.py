@@ -12,7 +12,8 @@ from tpatcher.patches.pack import Base
 from tpatcher.store.tables import ABOUT, METADATA
 
 VERSION = 3  # of the tables; 1 and 2 were never released
-DAMAGED = ("malformed", "not a database", "invalid page", "no such table")
+DAMAGED = ("malformed", "not a database", "invalid page", "no such table", "Could not decode")
+SQLITE_TIMEOUT = 5.0  # seconds that a writer waits for another one
 LOCK = 0x7A7C  # any number that every writer of a PostgreSQL store agrees on
 
 
@@ -26,8 +27,9 @@ def connect(url: str | Path) -> sa.Engine:
         if name.get_backend_name() == "sqlite":
             return _sqlite(name)
         if name.get_backend_name() == "postgresql":
-            more = {"options": "-c synchronous_commit=on", "connect_timeout": 10}
-            return sa.create_engine(name, pool_pre_ping=True, connect_args=more)
+            from tpatcher.store import postgres  # its driver is only needed here
+
+            return postgres.create_engine(name)
     except (sa.exc.ArgumentError, ImportError) as error:
         raise BadInput(f"{url!s} cannot be opened as a store: {error}") from error
     raise BadInput(
@@ -79,7 +81,7 @@ def translate_errors() -> Iterator[None]:
 def _sqlite(name: sa.URL) -> sa.Engine:
     if not name.database or name.database == ":memory:":
         raise BadInput("a store in memory would be lost; give the path of a file")
-    engine = sa.create_engine(name, connect_args={"timeout": 30})
+    engine = sa.create_engine(name, pool_timeout=5, connect_args={"timeout": SQLITE_TIMEOUT})
 
     @sa.event.listens_for(engine, "connect")
     def settle(connection: Any, record: object) -> None:

@@ -18,8 +18,14 @@ def newest(connection: sa.Connection) -> tuple[int, str, str]:
     return (row.id, row.checksum, row.action) if row else (0, "", "")
 
 
-def entries(connection: sa.Connection, at: int | None = None) -> Iterator[sa.Row[Any]]:
-    """The entries, oldest first, each checked against the one before it."""
+def entries(
+    connection: sa.Connection, at: int | None = None, damaged: dict[int, str] | None = None
+) -> Iterator[sa.Row[Any]]:
+    """The entries, oldest first, each checked against the one before it.
+
+    With `damaged`, a fix that is not what was appended is noted there with the reason, and the
+    others go on; without, it raises `Damaged`, as any other entry always does.
+    """
     query = (
         sa.select(ENTRY, sa.func.coalesce(PATCH.c.checksum, MOVE.c.checksum).label("inner"))
         .outerjoin(PATCH, PATCH.c.id == ENTRY.c.id)
@@ -32,19 +38,23 @@ def entries(connection: sa.Connection, at: int | None = None) -> Iterator[sa.Row
         if (row.id, row.parent) != (before + 1, before):
             raise Damaged(f"the log has entry {row.id} after {before}: an entry is missing")
         if row.checksum != link(checksum, entry, row.inner or ""):
-            raise Damaged(
-                f"entry {row.id} of the log is not what was written: its checksum differs"
-            )
+            why = f"entry {row.id} of the log is not what was written: its checksum differs"
+            if damaged is None or row.action != "append":
+                raise Damaged(why)
+            damaged[row.id] = why
         before, checksum = row.id, row.checksum
         yield row
 
 
-def live(connection: sa.Connection, at: int | None = None) -> list[int]:
+def live(
+    connection: sa.Connection, at: int | None = None, damaged: dict[int, str] | None = None
+) -> list[int]:
     """The numbers of the live fixes, oldest first, now or after entry `at`.
 
     The log is read backwards: a removal leaves its target out, a rollback leaps to its target.
+    `damaged` is as in `entries`.
     """
-    rows = {row.id: row for row in entries(connection, at)}
+    rows = {row.id: row for row in entries(connection, at, damaged)}
     here, removed, found = max(rows, default=0), set(), []
     while here:
         row = rows[here]

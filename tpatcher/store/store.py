@@ -6,11 +6,11 @@ that was live can be live again.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -20,7 +20,9 @@ from tpatcher.patches import from_bytes, pack
 from tpatcher.patches.base import Patch
 from tpatcher.patches.pack import Base
 from tpatcher.store import engine, location, log
-from tpatcher.store.tables import ENTRY, PATCH, timestamp
+from tpatcher.store.tables import ABOUT, ENTRY, PATCH, timestamp
+
+T = TypeVar("T")
 
 LISTED = sa.select(*(column for column in PATCH.c if column.name != "tensors"))
 
@@ -70,6 +72,17 @@ class Store:
             self.close()
             raise
 
+    @classmethod
+    def existing(cls, url: str | Path) -> "Store":
+        """A store that is there already, for the base model that it was made for."""
+        about = None
+        with location.peek(str(url)) as connection:
+            if connection is not None and sa.inspect(connection).has_table("about"):
+                about = connection.execute(sa.select(ABOUT)).one_or_none()
+        if about is None:
+            raise NotFound(f"there is no store at {location.without_password(str(url))}")
+        return cls(url, Base(about.base_name, about.base))
+
     def close(self) -> None:
         """Close the connections to the file or the server."""
         self.engine.dispose()
@@ -110,7 +123,7 @@ class Store:
     def remove(self, id: int, *, parent: int | None = None, who: str = "") -> int:
         """Take one patch out of the live ones; returns the new head."""
         with self.writing() as connection:
-            if id not in log.live(connection):
+            if id not in log.live(connection, damaged={}):  # one that is damaged too can go
                 raise NotFound(f"fix {id} is not live, so it cannot be removed")
             return self.add_entry(connection, "remove", target=id, parent=parent, who=who)
 
@@ -126,10 +139,13 @@ class Store:
         """The patches that are live now, in order, each checked against its checksum."""
         return self.patches(self.live_ids())
 
-    def live_ids(self, at: int | None = None) -> list[int]:
-        """The numbers of the live fixes, now or after an earlier entry."""
+    def live_ids(self, at: int | None = None, damaged: dict[int, str] | None = None) -> list[int]:
+        """The numbers of the live fixes, now or after an earlier entry.
+
+        With `damaged`, fixes that the log shows to be damaged are noted there; without, it raises.
+        """
         with self.reading() as connection:
-            return log.live(connection, at)
+            return log.live(connection, at, damaged)
 
     def patches(self, ids: Sequence[int]) -> list[Patch]:
         """These patches; `Damaged` names the first that is not what was appended."""
@@ -140,10 +156,28 @@ class Store:
                 raise Damaged(f"the log has fix {id}, but its tensors are gone from the store")
         return [found[id] for id in ids]
 
-    def log(self) -> list[Entry]:
-        """Every entry, oldest first."""
+    def readable(self, ids: Sequence[int]) -> tuple[dict[int, Patch], dict[int, str]]:
+        """The patches of these numbers that can be read, and why each of the others cannot."""
+        found, damaged = _sift(lambda part: list(zip(part, self.patches(part), strict=True)), ids)
+        return dict(found), damaged
+
+    def readable_fixes(self, ids: Sequence[int]) -> tuple[list[Fix], dict[int, str]]:
+        """The fixes of these numbers that can be listed, and why each of the others cannot."""
+        return _sift(self.fixes, sorted(ids))
+
+    def verify(self) -> dict[int, str]:
+        """Read all that was ever appended; returns why each fix that is damaged is.
+
+        Raises `Damaged` if an entry other than a fix is damaged: then nothing can be relied on.
+        """
+        damaged: dict[int, str] = {}
+        appended = [e.id for e in self.log(damaged) if e.action == "append"]
+        return self.readable(appended)[1] | damaged
+
+    def log(self, damaged: dict[int, str] | None = None) -> list[Entry]:
+        """Every entry, oldest first; `damaged` as in `live_ids`."""
         with self.reading() as connection:
-            rows = list(log.entries(connection))
+            rows = list(log.entries(connection, damaged=damaged))
         return [Entry(r.id, r.action, r.target, r.who, r.at) for r in rows]
 
     def fixes(self, ids: Iterable[int] | None = None) -> list[Fix]:
@@ -241,6 +275,22 @@ class Store:
         return number
 
 
+def _sift(
+    read: Callable[[Sequence[int]], list[T]], ids: Sequence[int]
+) -> tuple[list[T], dict[int, str]]:
+    """What can be read of these numbers, and why each of the others cannot, by halving."""
+    if not ids:
+        return [], {}
+    try:
+        return read(ids), {}
+    except Damaged as error:
+        if len(ids) == 1:
+            return [], {ids[0]: str(error)}
+    middle = len(ids) // 2
+    first, second = (_sift(read, part) for part in (ids[:middle], ids[middle:]))
+    return [*first[0], *second[0]], first[1] | second[1]
+
+
 def _sound(row: sa.Row[Any]) -> Patch:
     values = dict(row._mapping)
     wanted = values.pop("checksum")
@@ -257,8 +307,8 @@ def _fix(row: sa.Row[Any]) -> Fix:
     try:
         example = Example.from_json(json.loads(row.example)) if row.example else None
         settings, report = json.loads(row.settings), json.loads(row.report)
-    except ValueError as error:
-        raise Damaged(f"fix {row.id} cannot be read: {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Damaged(f"fix {row.id} cannot be read: {error!r}") from error
     return Fix(row.id, row.editor, settings, example, report, row.who, row.at)
 
 

@@ -1,5 +1,7 @@
 """Max-margin keys and values, against what brute force finds."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tpatcher as tp
+from tpatcher.editors import deadline
 from tpatcher.editors.tpatcher import keys
 
 GAP = 0.1  # by which a direction is known to keep the pairs from 0
@@ -90,3 +93,55 @@ def test_what_already_gives_the_target_may_fire() -> None:
     assert key.nearest_negative == pytest.approx(
         float((queries[250:] @ key.direction).max()), rel=1e-5
     )
+
+
+def test_more_pairs_than_allowed_are_cut_to_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(4)
+    positives, others = torch.randn(6, 8).double() + 4, torch.randn(40, 8).double()
+    whole = keys.separating_direction(positives, others)
+    sizes, find = list[int](), keys.max_margin_direction
+
+    def noted(pairs: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(pairs))
+        return find(pairs)
+
+    monkeypatch.setattr(keys, "max_margin_direction", noted)
+    monkeypatch.setattr(keys, "MAX_PAIRS", 6 * 40)
+    assert torch.equal(keys.separating_direction(positives, others), whole)  # bit for bit
+    monkeypatch.setattr(keys, "MAX_PAIRS", 100)
+    cut = keys.separating_direction(positives, others)
+    assert sizes == [240, 100]
+    assert torch.cosine_similarity(cut, whole, dim=0) > 0.99
+
+
+def test_a_dual_takes_so_many_steps_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(5)
+    pairs = torch.randn(400, 40).double()  # 0 is in their hull: nothing separates them
+    steps, solve = list[int](), np.linalg.solve
+
+    def counted(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        steps.append(len(a))
+        return solve(a, b)
+
+    monkeypatch.setattr(keys, "MAX_STEPS", 7)
+    monkeypatch.setattr(np.linalg, "solve", counted)
+    assert keys.max_margin_direction(pairs).isfinite().all()
+    assert len(steps) == 7
+
+
+def test_an_edit_that_has_had_its_time_is_given_up() -> None:
+    torch.manual_seed(6)
+    memory = tp.Memory.from_queries(torch.randn(50, 8), torch.zeros(50, dtype=torch.long))
+    mistake = [torch.randn(1, 8) * 3]
+    apart = negatives(memory, 1, torch.empty(0, 8))
+    with deadline.limit(0.0), pytest.raises(tp.errors.NotFixed, match="not done after 0 s"):
+        keys.solve(mistake, apart)
+    with deadline.limit(0.0), pytest.raises(tp.errors.NotFixed, match="not done after 0 s"):
+        keys.max_margin_direction(torch.randn(3, 8).double())
+    stop = threading.Event()
+    with deadline.limit(None, stop):
+        assert keys.solve(mistake, apart)
+        stop.set()
+        with pytest.raises(tp.errors.NotFixed, match="stopped"):
+            keys.solve(mistake, apart)
+    assert keys.solve(mistake, apart)  # outside of any limit

@@ -13,9 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from tpatcher.editors import deadline
 from tpatcher.editors.tpatcher.memory import Memory
 
 MAX_PASSES = 16  # over the memory, where the mistake lies deep inside it
+# Pairs and steps of one dual. 16 rephrasings and two duals have 4,352 pairs and take 100 steps.
+MAX_PAIRS, MAX_STEPS = 4_608, 2_000
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,7 @@ def solve(
             directions[i] = separating_direction(w, torch.cat([known[i], origin]))
     found: list[Key] = []
     for turn in range(MAX_PASSES):
+        deadline.check()
         found = _responses(positives, negatives, memory.key(directions), width)
         if turn >= duals and all(key.response > key.top for key in found):
             break
@@ -145,7 +149,11 @@ def _responses(
 
 def separating_direction(positives: Tensor, others: Tensor) -> Tensor:
     """The direction (d,) along which these positives are furthest from these others."""
-    pairs = (positives[:, None] - others[None]).flatten(0, 1)  # (p·c, d)
+    if len(positives) * len(others) <= MAX_PAIRS:
+        pairs = (positives[:, None] - others[None]).flatten(0, 1)  # (p·c, d)
+    else:  # the far ones hardly decide the direction, and could take all memory and hours
+        near = torch.cdist(positives, others).flatten().topk(MAX_PAIRS, largest=False).indices
+        pairs = positives[near // len(others)] - others[near % len(others)]
     pairs = pairs[pairs.norm(dim=-1) > 1e-9 * positives.norm()]  # identical points: inseparable
     return max_margin_direction(pairs) if len(pairs) else positives.mean(0)
 
@@ -160,7 +168,8 @@ def max_margin_direction(pairs: Tensor, tolerance: float = 1e-3) -> Tensor:
     gram[np.diag_indices_from(gram)] *= 1 + 1e-6
     alpha = np.zeros(len(gram))
     support: list[int] = [int(np.argmin(np.diag(gram)))]
-    for _ in range(4 * len(gram)):
+    for _ in range(min(4 * len(gram), MAX_STEPS)):
+        deadline.check()
         rows = gram[support]
         solved = np.linalg.solve(rows[:, support], np.ones(len(support)))
         if solved.min() > 0:

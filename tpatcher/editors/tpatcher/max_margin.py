@@ -13,6 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from tpatcher.editors import deadline
 from tpatcher.editors.tpatcher import keys, values
 from tpatcher.editors.tpatcher.check import Responses, check
 from tpatcher.editors.tpatcher.contrast import Contrast
@@ -114,6 +115,7 @@ class MaxMargin(Solver):
         found: tuple[Tensor, Tensor] | None = None  # values, and how probable the targets are
         contrast = Contrast.of(mistake, memory.phrases, self.contrast) if self.contrast else None
         for _ in range(ROUNDS):
+            deadline.check()
             try:
                 solved = self._keys(mistake, memory, past, contrast, must_avoid, beta)
             except TooNear as near:  # contrast is for telling apart what can be told apart
@@ -227,6 +229,7 @@ class MaxMargin(Solver):
 
         # each step runs the model, so only the activation that the mistake really has is tried
         def logits(v: Tensor) -> Tensor:
+            deadline.check()
             out = here.logits(Rows(key_rows.to(device), bias.to(device), v))
             return out[None, wrong].masked_fill(barred, -torch.inf)
 
