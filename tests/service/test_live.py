@@ -137,6 +137,30 @@ def test_undo_rollback_and_others_changes_do_not_wait_for_an_edit(
     assert live.answer([ASKED])[0][0].text == right
 
 
+def test_an_edit_under_way_keeps_no_request_and_no_replica_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ["is it red ?", "the cat is blue"]
+    with served.client(tmp_path / "s.db") as here, served.client(tmp_path / "s.db") as there:
+        for text in asked:
+            said = here.post("/v1/answer", json={"text": text}).json()["answers"][0]["answer"]
+            made = here.post("/v1/fixes", json={"text": text, "answer": wrong(said)})
+            assert made.status_code == 201
+        head = lambda client: client.get("/v1/model").json()["head"]  # noqa: E731
+        held, live = Held(monkeypatch), here.app.state.service.live  # type: ignore[attr-defined]
+        example = Example(ASKED, wrong(live.base_model.answer([ASKED])[0]))
+        work = live.edits.submit(live.fix, example, dry_run=True)
+        assert held.began.wait(60)
+        assert here.delete("/v1/fixes/2").status_code == 200
+        served.until(lambda: head(there) == 3)
+        assert there.post("/v1/rollback", json={"to": 0}).status_code == 200
+        served.until(lambda: head(here) == 4)
+        assert here.post("/v1/rollback", json={"to": 1}).json() == {"head": 5, "fixes": [1]}
+        assert not work.done()
+        held.go.set()
+        assert work.result(60).id is None
+
+
 def test_edits_that_fill_their_lane_leave_the_other_open(
     live: LiveModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
