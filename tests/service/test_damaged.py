@@ -78,7 +78,7 @@ def test_one_that_another_process_made_can_be_undone_here(tmp_path: Path) -> Non
     with served.client(url) as client:
         store = Store(url, served.fitted()[0].base)
         with store.writing() as connection:  # damaged before anybody can read it
-            row = store._row(patch(9), None, {}, {})
+            row = store._row(patch(9))
             row["tensors"] = b"nothing"
             store.add_entry(connection, "append", payload=row)
         store.close()

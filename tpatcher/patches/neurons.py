@@ -35,9 +35,9 @@ class Neurons(Patch):
     def __post_init__(self) -> None:
         object.__setattr__(self, "depends_on", tuple(self.depends_on))
         (n, w), d = self.keys.shape, self.values.shape[-1]
-        shapes = {"bias": (n,), "values": (n, d), "queries": (len(self.tokens), w)}
+        shapes = {"bias": (n,), "values": (n, min(d, w)), "queries": (len(self.tokens), w)}
         for name, shape in shapes.items():
-            if tuple(getattr(self, name).shape) != shape or w < d:
+            if tuple(getattr(self, name).shape) != shape:
                 found = tuple(getattr(self, name).shape)
                 raise ValueError(f"{name} has shape {found}; with keys ({n}, {w}), not {shape}")
         for name, tensor in self.tensors.items():
