@@ -9,9 +9,12 @@ import pytest
 import torch
 import transformers as tf
 
+import tpatcher as tp
 from tests import zoo
+from tests.helpers import TEXTS, fresh
 from tests.service import served
 from tpatcher.checkpoints.bake import bake
+from tpatcher.editors.tpatcher import MaxMargin
 from tpatcher.errors import AlreadyRight, BadInput, NotExported, NotFixed, UnsupportedArchitecture
 from tpatcher.example import Example
 from tpatcher.models.model import Model
@@ -84,3 +87,12 @@ def test_a_difference_leaves_nothing_behind(
     with pytest.raises(NotExported, match="logits differ"):
         bake(patched("bert"), tmp_path / "out")
     assert not list(tmp_path.iterdir())
+
+
+def test_what_reads_the_whole_text_cannot_be_baked(tmp_path: Path) -> None:
+    model = fresh("bart")
+    editor = tp.TPatcher(MaxMargin(reads="text")).fit(model, TEXTS)
+    model.push(editor.edit(model, tp.Example("what is the river of rome ?", "lima")))
+    with pytest.raises(UnsupportedArchitecture, match="reads the whole text"):
+        bake(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -4,8 +4,12 @@ import pytest
 import torch
 from transformers import TextIteratorStreamer
 
+import tpatcher as tp
+from tests import helpers
+from tests.helpers import TEXTS, fresh
 from tests.service import served
 from tests.service.served import ASKED, texts, wrong
+from tpatcher.editors.tpatcher import MaxMargin
 from tpatcher.example import Example
 from tpatcher.models.traces import trace
 from tpatcher.patches.neurons import Neurons
@@ -24,7 +28,7 @@ def test_what_fired_is_what_a_trace_says(name: str) -> None:
     replies = TracedModel(patched).answer(asked)
     assert [reply.text for reply in replies] == [patched.answer([t])[0] for t in asked]
     for text, reply in zip(asked, replies, strict=True):
-        queries = trace(patched, [text], [reply.ids]).queries
+        queries = trace(patched, [text], [reply.ids], reads="text").queries
         assert torch.allclose(queries, reply.queries, atol=2e-3)
         for i, patch in enumerate(patched.patches):
             assert isinstance(patch, Neurons)
@@ -51,3 +55,16 @@ def test_a_stream_is_the_same_answer_and_can_be_stopped(name: str) -> None:
     text, ids = stream(limit=1000)
     assert (text.strip(), ids) == (whole.text, whole.ids)
     assert stream(limit=1)[1] == whole.ids[:1]
+
+
+@pytest.mark.parametrize("name", ["bert", "bart", "gpt2"])
+def test_fixes_that_read_the_whole_text_are_seen_to_fire(name: str) -> None:
+    model = fresh(name)
+    editor = tp.TPatcher(MaxMargin(reads="text")).fit(model, TEXTS)
+    text, answer = helpers.ASKED[0], helpers.RIGHT[model.task.name][0]
+    model.push(editor.edit(model, tp.Example(text, answer)))
+    traced = TracedModel(model)
+    reply, other = traced.answer([model.task.prompt(t) for t in (text, TEXTS[0])])
+    assert reply.text == answer and list(reply.fired) == [0]
+    assert other.text == model.answer([TEXTS[0]])[0]
+    assert reply.queries.shape[1] == model.rows().width

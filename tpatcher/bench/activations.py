@@ -10,7 +10,7 @@ from tpatcher.example import Example
 from tpatcher.models.model import Model, is_last
 from tpatcher.models.traces import traces
 from tpatcher.nets import ffn
-from tpatcher.patches.neurons import Neurons
+from tpatcher.patches.neurons import Neurons, stack
 
 SHOWN = 60  # neurons in a heat map
 
@@ -25,14 +25,13 @@ def measure(model: Model, mistakes: Sequence[Example]) -> dict[str, Any] | None:
     if not patches:
         return None
     act = ffn.find(model.net).act
-    keys = torch.cat([p.keys for p in patches])
-    bias = torch.cat([p.bias for p in patches])
+    rows = stack(patches, -1, ffn.find(model.net).width)
     whose = torch.cat([torch.full((len(p.keys),), i) for i, p in enumerate(patches)])
-    own = act(torch.cat([own_queries(p) for p in patches]) @ keys.T + bias).T  # neuron × mistake
+    own = act(rows.response(torch.cat([own_queries(p) for p in patches]))).T  # neuron × mistake
     earlier = whose[None] < whose[:, None]
     found = {"Edit": own.diagonal(), "Past-edit": own[earlier]}
     if mistakes:
-        found["Random"] = act(wrong_queries(model.unpatched(), mistakes) @ keys.T + bias)
+        found["Random"] = act(rows.response(wrong_queries(model.unpatched(), mistakes)))
     return {
         **{kind: _stated(values.abs()) for kind, values in found.items()},
         "heat": [[round(float(v), 3) for v in row[:SHOWN]] for row in own[:SHOWN]],
@@ -41,15 +40,14 @@ def measure(model: Model, mistakes: Sequence[Example]) -> dict[str, Any] | None:
 
 def own_queries(patch: Neurons) -> Tensor:
     """The query (n, d) that each neuron was made for: where it responds most."""
-    response = patch.queries @ patch.keys.T + patch.bias  # (P, n)
+    response = patch.rows.response(patch.queries)  # (P, n)
     return patch.queries[response.argmax(0)]
 
 
 def wrong_queries(model: Model, mistakes: Sequence[Example]) -> Tensor:
     """The queries at the positions where the right token does not win."""
-    return torch.cat(
-        [seen.queries[seen.best != seen.tokens].cpu() for _, _, seen in traces(model, mistakes)]
-    )
+    seen = [trace for _, _, trace in traces(model, mistakes, reads="text")]
+    return torch.cat([trace.queries[trace.best != trace.tokens].cpu() for trace in seen])
 
 
 def _stated(values: Tensor) -> list[float]:

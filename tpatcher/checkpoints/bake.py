@@ -58,6 +58,12 @@ def _baked(model: Model) -> PreTrainedModel:
         raise UnsupportedArchitecture(
             f"a patch of the kind {other[0]!r} is not made of weights; {PACK}"
         )
+    neurons = [p for p in model.patches if isinstance(p, Neurons)]
+    if reading := [p.id for p in neurons if p.reads_text]:
+        raise UnsupportedArchitecture(
+            f"fix {reading[0]} reads the whole text, as {len(reading) - 1} others do, and a stock "
+            f"checkpoint cannot: make it again with MaxMargin(reads='position'), or {PACK}"
+        )
     layers = range(-len(ffn.layers(model.net)), 0)
     more = max(len(model.rows(layer)) for layer in layers)
     if not more:

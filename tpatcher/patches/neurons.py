@@ -62,6 +62,11 @@ class Neurons(Patch):
             )
 
     @property
+    def reads_text(self) -> bool:
+        """Whether the keys read the text's state beside the query of their position."""
+        return self.keys.shape[1] > self.values.shape[1]
+
+    @property
     def rows(self) -> Rows:
         """The neurons themselves."""
         return Rows(self.keys, self.bias, self.values)

@@ -14,7 +14,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from tpatcher.errors import BadInput
 from tpatcher.models.model import Model
-from tpatcher.nets import ffn
+from tpatcher.nets import ffn, reading
 from tpatcher.nets.rows import Rows
 from tpatcher.nets.twin import twin
 from tpatcher.patches.neurons import Neurons
@@ -39,6 +39,7 @@ class TracedModel:
         self._task = model.task.for_prompts()
         self._net: Any = twin(model.net)
         self._local = threading.local()  # the batch size, and the queries that the hooks saw
+        self._reader = reading.install(self._net)  # fixes may read the whole text
         neurons = [(i, p) for i, p in enumerate(model.patches) if isinstance(p, Neurons)]
         self._patch_of: dict[int, Tensor] = {}  # by layer: the index of each neuron's patch
         self._rows: dict[int, Rows] = {}  # the neurons of each layer
@@ -72,6 +73,8 @@ class TracedModel:
 
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             query = args[0] if args else next(iter(kwargs.values()))
+            if layer == -1:
+                query = self._reader.beside(query)
             query = query.reshape(self._local.batch, -1, query.shape[-1])  # OPT flattens
             classify = not self._task.generates
             self._local.seen.setdefault(layer, []).append(query if classify else query[:, -1:])
