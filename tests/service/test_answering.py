@@ -32,7 +32,7 @@ def test_what_fired_is_what_a_trace_says(name: str) -> None:
         assert torch.allclose(queries, reply.queries, atol=2e-3)
         for i, patch in enumerate(patched.patches):
             assert isinstance(patch, Neurons)
-            response = float((queries @ patch.keys.T + patch.bias).max())
+            response = float(patch.rows.response(queries).max())
             if abs(response) > 0.05:
                 assert (response > 0) == (i in reply.fired)
     assert 0 in replies[0].fired and 1 in replies[1].fired
