@@ -121,7 +121,7 @@ class Guard:
         asked = [question for question in recent if question.text not in own]
         firing, n = 0, len(asked)
         for question in asked:
-            hit = (question.queries @ patch.keys.T + patch.bias > 0).any(-1)
+            hit = (patch.rows.response(question.queries) > 0).any(-1)
             firing += bool((hit & ~torch.isin(question.tokens, patch.tokens)).any())
         memory = self.memory
         if memory is not None:
