@@ -201,7 +201,6 @@ def _responses(now: Snapshot, fixes: int = 24, questions: int = 24) -> dict[str,
         "fixes": [{"id": i, "text": p.example.text if p.example else ""} for i, p in patches],
         "questions": [{"text": q.text, "answer": q.answer} for q in asked],
         "responses": [
-            [round(float(p.rows.response(q.queries).max()), 2) for q in asked]
-            for _, p in patches
+            [round(float(p.rows.response(q.queries).max()), 2) for q in asked] for _, p in patches
         ],
     }

@@ -33,15 +33,25 @@ class Contrast:
             empty = {name: getattr(here.trace, name)[:0] for name in ("queries", "states", "gap")}
             return cls([], [], Trace(**empty, tokens=rows, owner=rows, best=rows))
         targets = [mistake.target] * len(texts)
-        return cls(texts, kinds, trace(mistake.model, texts, targets, here.layer, here.reads))
+        seen = trace(mistake.model, texts, targets, here.layer, here.reads)
+        if mistake.model.task.generates:  # beyond another token than the target's it never gets
+            follows = (seen.best == seen.tokens).view(len(texts), -1).long()
+            before = follows.cumprod(1).roll(1, 1)
+            before[:, 0] = 1
+            seen = _at(seen, before.flatten().bool())
+        return cls(texts, kinds, seen)
 
     def without(self, rows: Tensor) -> "Contrast":
         """Without the texts that these rows of the trace belong to."""
         gone = set(self.trace.owner[rows].tolist())
         keep = torch.tensor([int(o) not in gone for o in self.trace.owner], dtype=torch.bool)
-        kept = Trace(**{k: v[keep.to(v.device)] for k, v in vars(self.trace).items()})
-        return replace(self, trace=kept)
+        return replace(self, trace=_at(self.trace, keep))
 
     def counts(self) -> dict[str, int]:
         """How many texts of each kind are held."""
         return dict(Counter(self.kinds[i] for i in set(self.trace.owner.tolist())))
+
+
+def _at(seen: Trace, rows: Tensor) -> Trace:
+    """Some rows of a trace."""
+    return Trace(**{name: tensor[rows.to(tensor.device)] for name, tensor in vars(seen).items()})
