@@ -119,6 +119,28 @@ def test_a_stopped_database_stops_no_answer(monkeypatch: pytest.MonkeyPatch) -> 
             assert httpx.get(f"{address}/v1/fixes", timeout=60).status_code == 200
 
 
+def test_a_connection_that_is_open_gives_a_stopped_database_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if pg.BIN is None:
+        pytest.skip("PostgreSQL is not installed")
+    monkeypatch.setattr(patient, "ANSWER_WITHIN", 0.5)
+    monkeypatch.setitem(patient.NETWORK, "connect_timeout", 2)
+    with pg.server() as server, ThreadPoolExecutor(1) as pool:
+        store = Store(server.url(), served.fitted()[0].base)
+        assert store.head == 0
+        with store.reading() as connection:  # no new connection: this one is left without answer
+            server.signal(signal.SIGSTOP)
+            try:
+                asked = pool.submit(connection.exec_driver_sql, "SELECT 1")
+                with pytest.raises(sa.exc.OperationalError, match=r"no answer for 0.5 s"):
+                    asked.result(60)
+            finally:
+                server.signal(signal.SIGCONT)
+        assert store.head == 0
+        store.close()
+
+
 def test_no_wait_of_the_database_is_without_end(postgres: pg.Server) -> None:
     store = Store(postgres.url(), served.fitted()[0].base)
     with store.reading() as connection:

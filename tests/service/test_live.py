@@ -161,6 +161,23 @@ def test_an_edit_under_way_keeps_no_request_and_no_replica_waiting(
         assert work.result(60).id is None
 
 
+def test_a_change_that_comes_late_does_not_take_back_a_newer_one(
+    live: LiveModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = live.store.append
+
+    def overtaken(*args: Any, **more: Any) -> int:
+        id = append(*args, **more)  # on the disk, and undone before the edit has gone on
+        live.undoings.submit(live.undo, id).result(60)
+        return id
+
+    monkeypatch.setattr(live.store, "append", overtaken)
+    before = live.base_model.answer([ASKED])[0]
+    assert live.edits.submit(live.fix, Example(ASKED, wrong(before))).result(60).id == 1
+    assert (live.now.head, live.now.ids) == (2, ())
+    assert live.answer([ASKED])[0][0].text == before
+
+
 def test_edits_that_fill_their_lane_leave_the_other_open(
     live: LiveModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
