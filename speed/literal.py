@@ -70,7 +70,7 @@ def seconds(model: Model, example: Example, memory: Memory, frozen: bool, timed:
         (l_e + A * l_a + M * l_m).backward()
         adam.step()
         hook.remove()
-        place.bare(net)
+        place.restore(net)
         took.append(perf_counter() - began)
     return STEPS * float(torch.tensor(took[1:]).median())
 

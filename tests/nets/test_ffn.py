@@ -50,11 +50,11 @@ def test_widening_again_replaces_and_never_nests() -> None:
     place = ffn.find(net)
     for n in (1, 4, 2):
         place.widen(net, Rows(torch.zeros(n, 32), torch.zeros(n), torch.zeros(n, 32)))
-        assert place.rows(net) == n
+        assert place.n_neurons(net) == n
         assert not isinstance(net.get_submodule(place.first).inner, ffn.Wrapped)  # type: ignore[union-attr]
     assert ffn.find(net) == place, "a layer is found in the same way when it is patched"
-    place.bare(net)
-    assert place.rows(net) == 0
+    place.restore(net)
+    assert place.n_neurons(net) == 0
     assert isinstance(net.get_submodule(place.first), torch.nn.Linear)
 
 
@@ -83,5 +83,5 @@ def test_values_of_zero_change_nothing(name: str) -> None:
         zero = torch.zeros(3, place.width)
         place.widen(net, Rows(torch.randn(3, place.width), torch.zeros(3), zero))
         torch.testing.assert_close(net(input_ids=ids, **more).logits, before)
-        place.bare(net)
+        place.restore(net)
         assert torch.equal(net(input_ids=ids, **more).logits, before)

@@ -18,7 +18,7 @@ SHOWN = 60  # neurons in a heat map
 def measure(model: Model, mistakes: Sequence[Example]) -> dict[str, Any] | None:
     """Mean and deviation of |activation| (paper, Table 4), and the heat map (Figure 5).
 
-    None where the model wears no neurons in its last layer. `mistakes` are test examples that
+    None where the model has no patches in its last layer. `mistakes` are test examples that
     the model got wrong before any edit.
     """
     patches = [p for p in model.patches if isinstance(p, Neurons) and is_last(p)]

@@ -25,7 +25,7 @@ from tpatcher.patches.neurons import Neurons
 # Where configs say how wide a feed-forward layer is.
 WIDTHS = ("decoder_ffn_dim", "intermediate_size", "ffn_dim", "n_inner", "hidden_dim", "d_ff")
 CLOSE = 1e-4  # logits of the baked model may differ by this much
-PACK = "share the patches as a pack instead (save_patches), which every architecture can wear"
+PACK = "share the patches as a pack instead (save_patches), which works on every architecture"
 
 
 def bake(

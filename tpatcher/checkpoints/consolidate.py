@@ -128,9 +128,9 @@ def fixes_to_teach(model: Model, learned: Sequence[Example] = ()) -> list[Exampl
             f"patch {nameless[0]} has no text (a pack that was saved without): what it fixes "
             "cannot be taught to a base"
         )
-    worn = [p.example for p in model.patches if p.example]
-    newest = {e.text.strip(): e for e in (*learned, *worn)}
-    if not worn:
+    live = [p.example for p in model.patches if p.example]
+    newest = {e.text.strip(): e for e in (*learned, *live)}
+    if not live:
         raise BadInput("there is no fix to consolidate")
     return list(newest.values())
 
@@ -142,8 +142,8 @@ def _tune(
 
     While it is trained it is float32 and shares no tensor with the model.
     """
-    bare = model.unpatched().net
-    net: PreTrainedModel = deepcopy(bare).float().eval()
+    initial = model.unpatched().net
+    net: PreTrainedModel = deepcopy(initial).float().eval()
     adam = torch.optim.AdamW(
         list(matrices(net).values()), lr=settings.learning_rate, weight_decay=0.0
     )
@@ -174,7 +174,7 @@ def _tune(
                 if hold == 1:  # what is left is to settle, in ever smaller steps
                     cooled *= settings.cooling
                     adam.param_groups[0]["lr"] = cooled * settings.learning_rate
-    return net.to(bare.dtype), step
+    return net.to(initial.dtype), step
 
 
 def _agreement(model: Model, net: PreTrainedModel, wanted: Sequence[Lesson]) -> float:

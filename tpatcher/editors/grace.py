@@ -84,7 +84,7 @@ class Grace(Editor):
             current = model.task.as_decoded(model.net, forced, logits(model, model.net, forced))
         inputs = seen[layer_ffn.second]
         # behind the stock inputs come the activations of added neurons: no part of a key
-        d, h = layer_ffn.width, inputs.shape[1] - layer_ffn.rows(net)
+        d, h = layer_ffn.width, inputs.shape[1] - layer_ffn.n_neurons(net)
         past = effective(model.patches, layer)
         if past:
             book = Book(past.keys, past.radii, past.values, past.tokens)

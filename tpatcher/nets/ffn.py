@@ -103,7 +103,7 @@ class FFN:
 
     def widen(self, net: nn.Module, rows: Rows, beside: Read | None = None) -> None:
         """Give this layer exactly these neurons beside its own."""
-        self.bare(net)
+        self.restore(net)
         if not len(rows):
             return
         first = Widened(_get(net, self.first), rows, self.fused, beside)
@@ -114,13 +114,13 @@ class FFN:
         for name, part in parts.items():
             set_module(net, name, part.train(net.training))
 
-    def bare(self, net: nn.Module) -> None:
+    def restore(self, net: nn.Module) -> None:
         """Take every patch off: the stock modules are back in their places."""
         for name in filter(None, (self.first, self.second, self.up)):
             set_module(net, name, unwrap(_get(net, name)))
 
-    def rows(self, net: nn.Module) -> int:
-        """How many patches the layer wears in this net."""
+    def n_neurons(self, net: nn.Module) -> int:
+        """How many neurons patches have added to the layer in this net."""
         module = _get(net, self.second)
         return len(module.values) if isinstance(module, Narrowed) else 0
 
