@@ -1,7 +1,7 @@
 """One thing a model should know: a text, its right answer, and other ways to ask."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tpatcher.errors import BadInput, unknown
@@ -50,16 +50,23 @@ class Example:
         for name in ("text", "answer"):
             if not isinstance(row.get(name), str):
                 raise BadInput(f"an example needs a string {name!r}; found {row.get(name)!r}")
-        if (kind := row.get("kind", "")) not in ("", *KINDS):
-            raise unknown("kind", str(kind), KINDS)
         return cls(
             row["text"],
             row["answer"],
             also=tuple(listed(row, "also", str)),
             rephrasings=tuple(listed(row, "rephrasings", str)),
-            unrelated=tuple(cls.from_json(e) for e in listed(row, "unrelated", Mapping)),
-            kind=kind,
+            unrelated=tuple(
+                replace(cls.from_json(e), kind=_kind(e)) for e in listed(row, "unrelated", Mapping)
+            ),
         )
+
+
+def _kind(row: Mapping[str, Any]) -> str:
+    """The kind of an unrelated example; it need not have one."""
+    found = str(row.get("kind") or "")
+    if found and found not in KINDS:
+        raise unknown("kind", found, KINDS)
+    return found
 
 
 def text_of(item: "str | Example") -> str:
