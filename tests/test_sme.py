@@ -7,9 +7,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any, ClassVar, Self
 
 import pytest
@@ -18,8 +19,9 @@ import torch
 import tpatcher as tp
 from tests import zoo
 from tests.helpers import TEXTS, fresh
-from tpatcher import sme
+from tpatcher import probes, sme
 from tpatcher.data.split import Split
+from tpatcher.editors import make
 from tpatcher.editors.base import Editor
 from tpatcher.errors import BadInput, NotFixed
 from tpatcher.models.retention import AnswerCache
@@ -30,6 +32,7 @@ class Table:
     """Stands for a model: a dict of answers."""
 
     name, patches = "table", ()
+    task = SimpleNamespace(generates=True)
 
     def __init__(self, said: dict[str, str]) -> None:
         self.said = dict(said)
@@ -45,6 +48,9 @@ class Table:
 
     def accepts(self, example: tp.Example, answer: str) -> bool:
         return example.accepts(answer)
+
+    def twin(self) -> "Table":
+        return Table(self.said)
 
     def push(self, patch: Any) -> None:
         self.said.update(patch.changes)
@@ -78,7 +84,9 @@ class Told(Editor):
 class Plain:
     """AnswerCache without a cache."""
 
-    def __init__(self, model: Any, examples: Sequence[tp.Example]) -> None:
+    usable, trace = False, None
+
+    def __init__(self, model: Any, examples: Sequence[tp.Example], known: Any = None) -> None:
         self.examples = list(examples)
         self.right_before = model.correct(self.examples)
 
@@ -92,6 +100,7 @@ class Plain:
 def test_the_five_metrics_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six examples: a and d are right; b is fixed; c undoes b; e stays wrong; f is never fixed."""
     monkeypatch.setattr(sme, "AnswerCache", Plain)
+    monkeypatch.setattr(probes, "AnswerCache", Plain)
     stream = [
         tp.Example("a", "1"),
         tp.Example("b", "1", rephrasings=("b1", "b2")),
@@ -124,6 +133,41 @@ def test_the_five_metrics_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert scores.TrainR == 1 / 2
     assert scores.TestR == 3 / 3  # u4 gained, u1 lost
     assert (scores.E, scores.N) == (4, 4)
+
+
+def test_probes_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A probe is kept if it is answered as before, or rightly; others tell nothing."""
+    monkeypatch.setattr(sme, "AnswerCache", Plain)
+    monkeypatch.setattr(probes, "AnswerCache", Plain)
+    said = dict.fromkeys(["a", "b", "same", "gone", "won", "unknown", "far"], "0") | {"fix": "1"}
+
+    def sister(text: str, answer: str) -> tp.Example:
+        return tp.Example(text, answer, kind="sisters")
+
+    asked_of_a = (
+        sister("same", "3"),  # wrong before and after
+        sister("gone", "0"),  # was right
+        sister("unknown", ""),
+        sister("fix", "0"),  # f0 says what the fix says
+        sister("b", "3"),  # is fixed itself later on
+        tp.Example("far", "5"),
+    )
+    stream = [
+        tp.Example("a", "1", unrelated=asked_of_a),
+        tp.Example("b", "1", unrelated=(sister("won", "2"), tp.Example("far", "5"))),
+    ]
+    changes = {
+        "a": {"a": "1", "gone": "1", "unknown": "1", "fix": "2"},
+        "b": {"b": "1", "won": "2", "far": "1"},
+    }
+    steps = list(sme.run(Table(said), Told(changes=changes), stream, every=1))  # type: ignore[arg-type]
+    assert [s.retained["sisters"] for s in steps] == [(2, 4), (2, 4)]  # b leaves, won comes
+    assert [s.retained["neighbours"] for s in steps] == [(1, 1), (0, 1)]
+    scores = sme.score(steps)
+    assert (scores.Sisters, scores.Neighbours, scores.Negations) == (0.5, 0.0, None)
+    found = sme.summary([steps, [replace(steps[0], retained={"sisters": (4, 4)})]])
+    assert found["Sisters"] == (0.75, 0.25)
+    assert "Negations" not in found
 
 
 def test_no_mistake_no_steps() -> None:
@@ -182,6 +226,49 @@ def test_cached_retention_equals_the_slow_loop(name: str) -> None:
     assert len(steps) > 5
     assert all(s.fixed for s in steps)
     assert steps[-1].growth > 0
+
+
+@pytest.mark.parametrize("name", ["bert", "bart", "gpt2"])
+@pytest.mark.parametrize("kind", ["t-patcher", "cache"])
+def test_cached_probes_equal_the_slow_loop(name: str, kind: str) -> None:
+    model, slow = fresh(name), fresh(name)
+    draw = Random(1)
+    answers = model.answer(TEXTS)
+    stream = [
+        replace(
+            e,
+            text=e.text.replace("what is", "it is"),
+            unrelated=tuple(
+                tp.Example(TEXTS[i], answers[i], kind=draw.choice(["sisters", ""]))
+                for i in draw.sample(range(len(TEXTS)), 4)
+            ),
+        )
+        for e in stream_of(model)
+    ]
+    editor = make(kind).fit(model, TEXTS[:5])
+    steps = list(sme.run(model, editor, stream, every=2))
+    asked: dict[str, tuple[str, str]] = {}  # text: kind, what f0 says
+    f0 = fresh(name)
+    for i, (step, patch) in enumerate(zip(steps, model.patches, strict=True), 1):
+        slow.push(patch)
+        example = stream[step.index]
+        texts = {e.text: e.kind or "neighbours" for e in example.unrelated}
+        if name == "bert":
+            texts[example.text.replace(" is ", " is not ")] = "negations"
+        for text, its_kind in texts.items():
+            said = f0.answer([text])[0]
+            if text not in asked and not example.accepts(said):
+                asked[text] = its_kind, said
+        if not step.retained:
+            assert i % 2
+            continue
+        for metric in {k for k, _ in asked.values()}:
+            mine = {t: said for t, (k, said) in asked.items() if k == metric}
+            now = slow.answer(list(mine))
+            same = [a == said for a, said in zip(now, mine.values(), strict=True)]
+            assert step.retained[metric] == (sum(same), len(mine))
+    assert len(steps) > 5
+    assert ("negations" in steps[-1].retained) == (name == "bert")
 
 
 def test_rephrasings_can_be_shown_to_the_editor() -> None:

@@ -1,10 +1,12 @@
 """One thing a model should know: a text, its right answer, and other ways to ask."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tpatcher.errors import BadInput
+from tpatcher.errors import BadInput, unknown
+
+KINDS = ("sisters", "neighbours", "negations")  # of unrelated examples
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +14,8 @@ class Example:
     """A text and its right answer (a label's name or index, or a text).
 
     `also` holds other right answers: any of them is correct, but an edit aims at `answer`.
-    `rephrasings` ask the same thing in other words; `unrelated` examples must not change.
+    `rephrasings` ask the same thing in other words; `unrelated` examples must not change: sisters
+    ask something else of the same subject, neighbours ask of another one, and negations deny it.
 
     >>> Example("Who wrote Hamlet?", "William Shakespeare").accepts(" william shakespeare")
     True
@@ -23,6 +26,7 @@ class Example:
     also: tuple[str, ...] = ()
     rephrasings: tuple[str, ...] = ()
     unrelated: tuple["Example", ...] = ()
+    kind: str = ""  # of an unrelated example, one of KINDS; empty: neighbours
 
     def accepts(self, answer: str) -> bool:
         """Whether an answer is right, lower-cased and stripped as in the paper's exact match."""
@@ -36,6 +40,8 @@ class Example:
                 out[name] = list(getattr(self, name))
         if self.unrelated:
             out["unrelated"] = [e.to_json() for e in self.unrelated]
+        if self.kind:
+            out["kind"] = self.kind
         return out
 
     @classmethod
@@ -49,8 +55,18 @@ class Example:
             row["answer"],
             also=tuple(listed(row, "also", str)),
             rephrasings=tuple(listed(row, "rephrasings", str)),
-            unrelated=tuple(cls.from_json(e) for e in listed(row, "unrelated", Mapping)),
+            unrelated=tuple(
+                replace(cls.from_json(e), kind=_kind(e)) for e in listed(row, "unrelated", Mapping)
+            ),
         )
+
+
+def _kind(row: Mapping[str, Any]) -> str:
+    """The kind of an unrelated example; it need not have one."""
+    found = str(row.get("kind") or "")
+    if found and found not in KINDS:
+        raise unknown("kind", found, KINDS)
+    return found
 
 
 def text_of(item: "str | Example") -> str:

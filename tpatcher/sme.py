@@ -19,6 +19,7 @@ from tpatcher.patches import from_bytes
 from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons
 from tpatcher.peak_memory import watch
+from tpatcher.probes import Probes
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,18 @@ class Step:
     seconds: float
     patch: str | None  # None if the editor found none
     error: str | None = None
-    # right now, and right before any edit (of "edits": made so far); empty where not measured
+    # right now, and right before any edit (of "edits": made so far; of probes, by their kind: kept,
+    # and asked); empty where not measured
     retained: dict[str, tuple[int, int]] = field(default_factory=dict)
     megabytes: float | None = None  # at the edit's peak; None if the OS does not report it
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The five metrics of the paper (Section 5.1), with T edits made and N mistakes of f_0."""
+    """The five metrics of the paper (Section 5.1), with T edits made and N mistakes of f_0.
+
+    Beside them stand the shares of probes that are kept; None where there are no such probes.
+    """
 
     SR: float
     GR: float
@@ -54,6 +59,12 @@ class Scores:
     N: int | None
     growth: float
     seconds_per_edit: float
+    Sisters: float | None = None
+    Neighbours: float | None = None
+    Negations: float | None = None
+
+
+PROBES = ("Sisters", "Neighbours", "Negations")
 
 
 def run(
@@ -71,14 +82,16 @@ def run(
     Retention is measured every `every` edits and after the last one, from cached answers where
     that gives the same result. With `out`, the steps are kept in that directory, and a run that
     was killed goes on after its last line. The editor sees the first `shown_rephrasings` of each
-    example; generality is measured on the others. `mistakes` is how many examples of the stream
-    the unedited model has wrong: the log holds it, and it is counted if it is not given.
+    example; generality is measured on the others. It never sees what is unrelated to an example:
+    those are probes, as the negation of a claim is one. `mistakes` is how many examples of the
+    stream the unedited model has wrong: the log holds it, and it is counted if it is not given.
     """
     retained = {
         k: v if isinstance(v, AnswerCache) else AnswerCache(model, v)
         for k, v in (retain or {}).items()
     }
     past = AnswerCache(model, [])  # the examples that were edited
+    probes = Probes(model)
     size = sum(p.numel() for p in model.net.parameters())
     neurons = next_index = 0
     log = None
@@ -99,6 +112,7 @@ def run(
             if patch is not None:
                 model.push(patch)
             past.add(stream[step.index], patch)
+            probes.add(stream[step.index])
             neurons += step.neurons
             next_index = step.index + 1
             yield step
@@ -108,12 +122,14 @@ def run(
         step, patch = _edit(model, editor, *mistake, shown_rephrasings)
         mistake = next(to_fix, None)  # the next mistake of the model as it is now
         past.add(stream[step.index], patch)
+        probes.add(stream[step.index])
         neurons += step.neurons
         right = {}
         if mistake is None or (every is not None and len(past.examples) % every == 0):
             right["edits"] = (sum(past.correct(model)), len(past.examples))
             for name, cache in retained.items():
                 right[name] = (sum(cache.correct(model)), sum(cache.right_before))
+            right |= probes.kept(model)
         # parameters of a neuron: key, bias and value
         each = 2 * patch.keys.shape[1] + 1 if isinstance(patch, Neurons) else 0
         growth = 100 * neurons * each / size
@@ -174,6 +190,7 @@ def score(steps: Sequence[Step], mistakes: int | None = None) -> Scores:
         now, begin = last.get(name, (0, 0))
         return now / begin if begin else 1.0
 
+    kept = {name: rate(name.lower()) for name in PROBES if name.lower() in last}
     asked = [right for step in steps for right in step.rephrasings]
     return Scores(
         SR=fmean(step.fixed for step in steps),
@@ -185,6 +202,7 @@ def score(steps: Sequence[Step], mistakes: int | None = None) -> Scores:
         N=mistakes,
         growth=steps[-1].growth,
         seconds_per_edit=fmean(step.seconds for step in steps),
+        **kept,
     )
 
 
@@ -193,9 +211,10 @@ def summary(runs: Sequence[Sequence[Step]]) -> dict[str, tuple[float, float]]:
     scores = [score(steps) for steps in runs if steps]
     pooled = score([step for steps in runs for step in steps])
     out = {"SR": (pooled.SR, 0.0), "GR": (pooled.GR, 0.0)}
-    for name in ("ER", "TrainR", "TestR", "E", "seconds_per_edit"):
-        found = [getattr(s, name) for s in scores]
-        out[name] = (fmean(found), pstdev(found))
+    for name in ("ER", "TrainR", "TestR", "E", "seconds_per_edit", *PROBES):
+        found = [value for s in scores if (value := getattr(s, name)) is not None]
+        if found or name not in PROBES:
+            out[name] = (fmean(found), pstdev(found))
     return out
 
 

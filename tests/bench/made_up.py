@@ -12,7 +12,7 @@ from tpatcher.bench.report.figures import METRICS
 from tpatcher.bench.rows import Row
 from tpatcher.bench.table import Planned
 
-LIKE = {"t-patcher-fast": "t-patcher", "grace": "t-patcher", "lora": "ft-all"}
+LIKE = {"t-patcher-fast": "t-patcher", "cache": "sera", "grace": "t-patcher", "lora": "ft-all"}
 
 
 def write(plan: list[Planned], out: Path) -> None:

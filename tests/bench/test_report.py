@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.bench import made_up
 from tpatcher.bench import published
 from tpatcher.bench.experiments import ALL, TABLES, tables_named
 from tpatcher.bench.report import tables as forms
+from tpatcher.bench.report.figures import METRICS
 from tpatcher.bench.reproduce import reproduce
 from tpatcher.bench.scale import FULL, SMALL
 from tpatcher.bench.setup import builtin_setups
@@ -78,13 +80,30 @@ def test_every_form_of_a_table(results: list[ResultTable]) -> None:
     assert tex.count(r"\toprule") == tex.count(r"\end{tabular}") == 2
     assert r"\textcolor{gray}{0.610}" in tex
     rows = list(csv.DictReader(forms.comma_separated(table1).splitlines()))
-    assert len(rows) == 2 * 11 * 5
+    assert len(rows) == 2 * 12 * 5
     assert {r["paper"] for r in rows if r["row"] == "ft-last" and r["metric"] == "GR"} == {
         "0.61", "0.58",
     }  # fmt: skip
     console = Console(width=120, file=io.StringIO(), record=True)
     console.print(forms.screen(table4[0]))
     assert "6.00 ± 1.00" in console.export_text()
+
+
+def test_probes_that_were_measured_have_a_column(results: list[ResultTable]) -> None:
+    """A row that has none of them shows a dash; a table that no row has them in, no column."""
+    table7 = next(r for r in results if r.table.name == "table7")
+    assert table7.columns == table7.table.columns
+    first, *others = table7.rows
+    [result] = first.results
+    last = result.steps[-1]
+    measured = {**last.retained, "sisters": (3, 4)}
+    steps = [*result.steps[:-1], replace(last, retained=measured)]
+    rows = [replace(first, results=[replace(result, steps=steps)]), *others]
+    shown = replace(table7, rows=rows)
+    assert shown.columns == (*METRICS, "Sisters", "E", "N")
+    assert "| TestR | Sisters | E | N |" in forms.as_text([shown], "md")
+    assert [shown.cells(row)[5] for row in rows[:2]] == [("0.750", "–"), ("–", "–")]
+    assert "{lrrrrrrrr}" in forms.as_text([shown], "tex")
 
 
 def test_all_is_written_and_every_link_leads_somewhere(out: Path) -> None:

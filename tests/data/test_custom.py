@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tpatcher.data.custom import own, read_examples, read_texts
 from tpatcher.data.reader import SkippedLines
 from tpatcher.errors import BadInput
-from tpatcher.example import Example
+from tpatcher.example import KINDS, Example
 
 CHARACTERS = st.characters(exclude_categories=["Cs"])
 TEXTS = st.text(CHARACTERS).filter(str.strip)
@@ -29,7 +30,8 @@ def examples(elements: st.SearchStrategy[str]) -> st.SearchStrategy[list[Example
 
 @given(examples(TEXTS))
 def test_any_examples_survive_json_lines(wanted: list[Example]) -> None:
-    wanted = [Example("first", "yes", unrelated=tuple(wanted)), *wanted]
+    near = [replace(e, kind=kind) for e, kind in zip(wanted, ("", *KINDS), strict=False)]
+    wanted = [Example("first", "yes", unrelated=tuple(near)), *wanted]
     with TemporaryDirectory() as folder:
         path = Path(folder, "a.jsonl")
         lines = (json.dumps(e.to_json(), ensure_ascii=False) for e in wanted)
@@ -66,6 +68,12 @@ def test_optional_columns_may_be_absent_or_empty(tmp_path: Path) -> None:
             "a.jsonl",
             '{"text": "Q?", "answer": "A", "unrelated": ["B"]}',
             r":1: 'unrelated' must be a list of objects; found \['B'\]",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "Q?", "answer": "A", '
+            '"unrelated": [{"text": "B", "answer": "", "kind": "sister"}]}',
+            ":1: .*Did you mean 'sisters'",
         ),
         ("a.txt", "Q?\n", ":1: a row needs 'answer'; this one has text"),
     ],

@@ -68,6 +68,21 @@ def test_mends_form() -> None:
     assert question(row) == example
 
 
+def test_other_relations_of_the_subject_are_sisters() -> None:
+    asked = [
+        {"prompt": "The country of S is", "ground_truth": [["France", "FR"]]},
+        {"prompt": "The sister of S is", "ground_truth": []},
+        {"prompt": "The voice of S is", "ground_truth": ["a "]},  # asks what the question asks
+    ]
+    row = simple("Who is S?", "A", locality={"Relation_Specificity": asked, "Other": 3})
+    found = question(row)
+    assert found is not None
+    assert found.unrelated == (
+        Example("The country of S is", "France", also=("FR",), kind="sisters"),
+        Example("The sister of S is", "", kind="sisters"),
+    )
+
+
 def test_the_simple_form_joins_both_lists_of_rephrasings() -> None:
     row = simple("Q?", "A", rephrases=["R?"], llm_rephrases=["L?", "R?"], loc=None, loc_ans=None)
     assert question(row) == Example("Q?", "A", rephrasings=("R?", "L?"))
@@ -79,6 +94,7 @@ def test_the_simple_form_joins_both_lists_of_rephrasings() -> None:
         ({"answers": ["A"]}, "needs 'question' or 'src' or 'input'; this one has answers"),
         ({"question": "Q?"}, "needs an answer; this one has question"),
         (simple("Q?", loc=1, loc_ans="A"), "'loc' must be a text; found 1"),
+        (simple("Q?", locality={"Relation_Specificity": [{}]}), "needs 'prompt'"),
         (simple("Q?", llm_rephrases=[None]), "'llm_rephrases' must be a list of texts"),
     ],
 )

@@ -31,8 +31,8 @@ E_AND_N = "E edits were made; the initial model makes N mistakes on the same str
 ALL = (
     Table(
         "table1", "Table 1. The five metrics of every editor", rows.EDITORS, claims=claims.TABLE1,
-        about="SR and GR over all edits, the others averaged over the folders. GRACE, LoRA and the "
-        "fast preset of T-Patcher are not in the paper.",
+        about="SR and GR over all edits, the others averaged over the folders. The cache, GRACE, "
+        "LoRA and the fast preset of T-Patcher are not in the paper.",
     ),
     Table(
         "table2", "Table 2. The whole edit set as one stream, question answering", COMPARED, WHOLE,

@@ -40,6 +40,7 @@ FT_ALL_KL = Row("ft-all-kl", "FT(all)+KL", "ft-all-kl")
 MEND = Row("mend", "MEND", "mend")
 KE = Row("ke", "KE", "ke")
 SERA = Row("sera", "SERA", "sera")
+CACHE = Row("cache", "Cache", "cache")
 GRACE = Row("grace", "GRACE", "grace")
 LORA = Row("lora", "LoRA", "lora")
 T_PATCHER = Row("t-patcher", "T-Patcher", "t-patcher", paper(), ours=True)
@@ -51,7 +52,7 @@ FIXED_MEMORY = Row("fixed-memory", "T-Patcher, fixed memory", "t-patcher", paper
 
 FINE_TUNED = (FT_LAST, FT_ALL, FT_LAST_KL, FT_ALL_KL)
 OURS = (T_PATCHER, FAST)
-EDITORS = (*FINE_TUNED, MEND, KE, SERA, GRACE, LORA, *OURS)
+EDITORS = (*FINE_TUNED, MEND, KE, SERA, CACHE, GRACE, LORA, *OURS)
 ROWS = {row.name: row for row in (*EDITORS, WITHOUT_LM, KL_PATCH, WITHOUT_LM2, FIXED_MEMORY)}
 
 

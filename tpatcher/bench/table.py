@@ -14,6 +14,7 @@ from tpatcher.bench.results import Result, ResultRow
 from tpatcher.bench.rows import Row
 from tpatcher.bench.scale import Scale
 from tpatcher.bench.setup import Kind, Setup
+from tpatcher.sme import PROBES
 
 Stream = Literal["all folders", "folder 0", "the whole edit set"]
 FOLDERS: Stream = "all folders"
@@ -48,11 +49,6 @@ class Table:
     about: str = ""
     published: str = ""  # the table of the paper to compare with, if not that of the same name
     shows_fixes: bool = False  # some mistakes of the first row, before and after
-
-    @property
-    def heads(self) -> list[str]:
-        """What stands above the columns."""
-        return [HEADS.get(name, name) for name in self.columns]
 
 
 def jobs(row: Row, setup: Setup, scale: Scale, stream: Stream) -> list[Job]:
@@ -137,6 +133,20 @@ class ResultTable:
         return [row for row in self.rows if row.results]
 
     @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The table's columns; behind the five metrics come the probes that some row has."""
+        first, rest = self.table.columns[: len(METRICS)], self.table.columns[len(METRICS) :]
+        if first != METRICS or self.table.statistic == "deviation":
+            return self.table.columns
+        measured = [name for name in PROBES if any(name in row.numbers for row in self.rows)]
+        return (*first, *measured, *rest)
+
+    @property
+    def heads(self) -> list[str]:
+        """What stands above the columns."""
+        return [HEADS.get(name, name) for name in self.columns]
+
+    @cached_property
     def verdicts(self) -> list[Verdict]:
         """The claims about this table, each with its verdict."""
         return [claim.verdict(self.rows) for claim in self.table.claims]
@@ -144,7 +154,7 @@ class ResultTable:
     def cells(self, row: ResultRow) -> list[tuple[str, str]]:
         """A row's numbers as text, ours and the paper's."""
         out = []
-        for column in self.table.columns:
+        for column in self.columns:
             digits = DIGITS.get(column, 5 if self.table.statistic == "deviation" else 3)
             ours, paper = self.cell(row, column)
             out.append((ours.text(digits), paper.text(digits)))

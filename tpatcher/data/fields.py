@@ -1,6 +1,7 @@
 """Fields of published datasets, which hold the same things under different names."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from tpatcher.data.formats import Row
 from tpatcher.errors import BadInput
@@ -21,6 +22,13 @@ def text(row: Row, *names: str) -> str:
 def texts(row: Row, *names: str) -> list[str]:
     """The texts in the first of these fields that the row has: a list of them, one, or none."""
     return next((listed(row, name, str) for name in names if row.get(name) is not None), [])
+
+
+def flat(found: Any) -> list[str]:
+    """The texts in a field that some releases nest in lists of lists."""
+    if isinstance(found, list):
+        return [one for part in found for one in flat(part)]
+    return [found] if isinstance(found, str) and found.strip() else []
 
 
 def inner(row: Row, name: str) -> Row:

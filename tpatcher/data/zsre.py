@@ -1,15 +1,15 @@
 """zsRE, closed-book question answering (Levy et al. 2017; rephrasings by De Cao et al. 2021)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tpatcher.data.custom import read_texts
-from tpatcher.data.fields import answers, others, text, texts
+from tpatcher.data.fields import answers, flat, others, text, texts
 from tpatcher.data.formats import Row
 from tpatcher.data.locate import locate
 from tpatcher.data.reader import read
 from tpatcher.data.split import Split, by_ratio
-from tpatcher.example import Example
+from tpatcher.example import Example, listed, matches
 
 RATIOS = (0.9, 0.075, 0.025)  # of the training file: D'_train, D_val, D_edit
 KILT = ("structured_zeroshot-train-*", "structured_zeroshot-dev-*")
@@ -60,15 +60,34 @@ def question(row: Row) -> Example | None:
     if also and "output" in row:
         return None
     phrasings = texts(row, "rephrases", "filtered_rephrases", "rephrase")
-    unrelated: tuple[Example, ...] = ()
-    if row.get("loc") and row.get("loc_ans"):
-        # MEND marks the Natural Questions among its unrelated questions.
-        unasked = text(row, "loc").removeprefix("nq question: ")
-        unrelated = (Example(unasked, text(row, "loc_ans")),)
     return Example(
         asked,
         answer,
         also=tuple(also),
         rephrasings=others(asked, phrasings + texts(row, "llm_rephrases")),
-        unrelated=unrelated,
+        unrelated=(*_neighbours(row), *_sisters(row, (answer, *also))),
     )
+
+
+def _neighbours(row: Row) -> list[Example]:
+    """The question about something else that MEND gives each of its own."""
+    if not (row.get("loc") and row.get("loc_ans")):
+        return []
+    # MEND marks the Natural Questions among its unrelated questions.
+    return [Example(text(row, "loc").removeprefix("nq question: "), text(row, "loc_ans"))]
+
+
+def _sisters(row: Row, right: Sequence[str]) -> list[Example]:
+    """What `locality` asks about other relations of the subject.
+
+    A prompt with the same answer asks the same as the question does: it is no sister.
+    """
+    found = row.get("locality")
+    if not isinstance(found, dict):
+        return []
+    out = []
+    for prompt in listed(found, "Relation_Specificity", dict):
+        true, *also = flat(prompt.get("ground_truth")) or [""]
+        if not any(matches(one, right) for one in (true, *also)):
+            out.append(Example(text(prompt, "prompt"), true, also=tuple(also), kind="sisters"))
+    return out

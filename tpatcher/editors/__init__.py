@@ -3,6 +3,7 @@
 from typing import Any
 
 from tpatcher.editors.base import Editor
+from tpatcher.editors.cache import Cache
 from tpatcher.editors.finetune import FTAll, FTAllKL, FTLast, FTLastKL
 from tpatcher.editors.grace import Grace
 from tpatcher.editors.lora import Lora
@@ -14,7 +15,20 @@ from tpatcher.errors import unknown
 
 EDITORS: dict[str, type[Editor]] = {
     kind.name: kind
-    for kind in (TPatcher, FTLast, FTAll, FTLastKL, FTAllKL, Mend, KE, Sera, Serac, Grace, Lora)
+    for kind in (
+        TPatcher,
+        FTLast,
+        FTAll,
+        FTLastKL,
+        FTAllKL,
+        Mend,
+        KE,
+        Sera,
+        Serac,
+        Cache,
+        Grace,
+        Lora,
+    )
 }
 
 
@@ -26,6 +40,6 @@ def make(name: str, /, **knobs: Any) -> Editor:
 
 
 __all__ = [
-    "EDITORS", "KE", "Editor", "FTAll", "FTAllKL", "FTLast", "FTLastKL", "Grace", "Lora", "Mend",
-    "Sera", "Serac", "TPatcher", "make",
+    "EDITORS", "KE", "Cache", "Editor", "FTAll", "FTAllKL", "FTLast", "FTLastKL", "Grace", "Lora",
+    "Mend", "Sera", "Serac", "TPatcher", "make",
 ]  # fmt: skip

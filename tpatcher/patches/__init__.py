@@ -15,12 +15,13 @@ from tpatcher.patches.base import NAMED, Patch
 from tpatcher.patches.cached_answer import CachedAnswer
 from tpatcher.patches.certificate import Certificate
 from tpatcher.patches.codebook import Codebook
+from tpatcher.patches.nearest_answer import NearestAnswer
 from tpatcher.patches.neurons import Neurons
 from tpatcher.patches.weights import Weights
 
 # A net is given its patches kind by kind, in this order.
 KINDS: dict[str, type[Patch]] = {
-    kind.kind: kind for kind in (Neurons, Codebook, Weights, CachedAnswer)
+    kind.kind: kind for kind in (Neurons, Codebook, Weights, CachedAnswer, NearestAnswer)
 }
 
 # What version 0.1.0 called these fields.

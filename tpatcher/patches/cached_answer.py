@@ -8,15 +8,15 @@ answer.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
 from tpatcher.errors import BadInput
 from tpatcher.nets.tasks import Task
+from tpatcher.patches import sentence_encoder
 from tpatcher.patches.base import NAMED, Patch
 from tpatcher.patches.pointer_network import Counterfactual
 
@@ -53,37 +53,14 @@ class Scope(nn.Module):
         return self.log_radius.exp() - distance
 
 
-@torch.no_grad()
 def token_states(
     net: PreTrainedModel, task: Task, texts: Sequence[str], encoder: str = ""
 ) -> tuple[Tensor, Tensor]:
-    """The first and last hidden states of an encoder's tokens (B, T, 2d), and their mask.
-
-    The encoder is named by its directory or hub name; empty: the net's own encoder.
-    """
-    body: Any
-    if encoder:
-        body, tokenizer = _load_encoder(encoder)
-        batch = tokenizer(list(texts), return_tensors="pt", padding=True, truncation=True)
-        inputs = {k: batch[k] for k in ("input_ids", "attention_mask")}
-    else:
-        body = net.get_encoder() if net.config.is_encoder_decoder else net.base_model
-        inputs = task.encode(texts)
-    device = next(body.parameters()).device
-    inputs = {k: v.to(device) for k, v in inputs.items()}
-    layers = body(**inputs, output_hidden_states=True).hidden_states
+    """The first and last hidden states of an encoder's tokens (B, T, 2d), and their mask."""
+    layers, mask = sentence_encoder.states(net, task, texts, encoder)
     # each state at zero mean and unit variance: encoders differ much in scale
     ends = [nn.functional.layer_norm(t.float(), t.shape[-1:]) for t in (layers[0], layers[-1])]
-    return torch.cat(ends, dim=-1), inputs["attention_mask"]
-
-
-@cache
-def _load_encoder(name: str) -> tuple[Any, Any]:
-    """A sentence encoder and its tokenizer, from a directory or the hub."""
-    try:
-        return AutoModel.from_pretrained(name).eval(), AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise BadInput(f"cannot load the sentence encoder {name!r}: {error}") from error
+    return torch.cat(ends, dim=-1), mask
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

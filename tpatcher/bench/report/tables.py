@@ -15,7 +15,7 @@ def screen(result: ResultTable) -> Table:
     """With Rich: ours, and the paper's dimmed below it."""
     out = Table(title=f"{result.table.title}\n{result.setup.title}", title_justify="left")
     out.add_column("ours\n[dim]paper[/]", no_wrap=True)
-    for head in result.table.heads:
+    for head in result.heads:
         out.add_column(head, justify="right", no_wrap=True)
     for row in result.rows:
         few = f" [dim]{len(row.results)}/{row.expected}[/]" if row.incomplete else ""
@@ -38,7 +38,7 @@ def comma_separated(results: Sequence[ResultTable]) -> str:
     for result in results:
         for row in result.rows:
             keys = " ".join(r.job.key for r in row.results)
-            for column in result.table.columns:
+            for column in result.columns:
                 ours, paper = result.cell(row, column)
                 deviation = row.numbers.get(column, (None, None))[1]
                 names = (result.table.name, result.setup.data, row.row.name, column)
