@@ -11,13 +11,14 @@ from typing import Any
 
 from tpatcher import files
 from tpatcher.editors.base import Editor
-from tpatcher.errors import BadInput, NotFixed
+from tpatcher.errors import BadInput, NotFitted, TPatcherError
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.retention import AnswerCache
 from tpatcher.patches import from_bytes
 from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons
+from tpatcher.patches.weights import Weights, newest_only
 from tpatcher.peak_memory import watch
 
 
@@ -65,6 +66,7 @@ def run(
     out: str | Path | None = None,
     shown_rephrasings: int = 0,
     mistakes: int | None = None,
+    checkpoint_every: int = 20,
 ) -> Iterator[Step]:
     """Edit the model at each mistake of the stream, and yield a Step for each.
 
@@ -73,6 +75,11 @@ def run(
     was killed goes on after its last line. The editor sees the first `shown_rephrasings` of each
     example; generality is measured on the others. `mistakes` is how many examples of the stream
     the unedited model has wrong: the log holds it, and it is counted if it is not given.
+
+    A text that comes again with another answer is edited again (Eq. 1). What keeps one example
+    from being edited is the error of its step; the stream goes on. Of patches that hold weights,
+    the model keeps the values of the newest alone, and `out` those of every `checkpoint_every`-th
+    too: older patches can no longer be taken off the model one by one.
     """
     retained = {
         k: v if isinstance(v, AnswerCache) else AnswerCache(model, v)
@@ -83,7 +90,7 @@ def run(
     neurons = next_index = 0
     log = None
     if out is not None:
-        log = Log(Path(out))
+        log = Log(Path(out), checkpoint_every)
         if mistakes is None:
             mistakes = model.correct(stream).count(False)
         header = {
@@ -94,11 +101,16 @@ def run(
             "stream": len(stream),
             "retain": {k: len(cache.examples) for k, cache in retained.items()},
         }
-        for step in log.begin(header):
+        before = log.begin(header)
+        patches = [*model.patches]
+        for step in before:
             patch = log.patch(step)
-            if patch is not None:
-                model.push(patch)
             past.add(stream[step.index], patch)
+            patches += [patch] if patch else []
+            if isinstance(patch, Weights):
+                patches = list(newest_only(patches))
+        model.set_patches(patches)  # at once: older weights may have been let go
+        for step in before:
             neurons += step.neurons
             next_index = step.index + 1
             yield step
@@ -120,6 +132,7 @@ def run(
         step = replace(step, growth=growth, retained=right)
         if log is not None:
             log.write(step, patch)
+            log.let_go(model.patches)
         yield step
 
 
@@ -141,9 +154,13 @@ def _edit(
     peak, began = watch(model.net.device), perf_counter()
     try:
         rephrasings = example.rephrasings[:shown]
-        patch = editor.edit(model, replace(example, rephrasings=rephrasings, unrelated=()))
-        model.push(patch)
-    except NotFixed as reason:
+        shown_example = replace(example, rephrasings=rephrasings, unrelated=())
+        found = editor.edit(model, shown_example, supersede=True)
+        _push(model, found)
+        patch = found
+    except NotFitted:  # no fault of this example
+        raise
+    except TPatcherError as reason:
         error = str(reason)
     seconds, taken = perf_counter() - began, peak()
     asked = [Example(r, example.answer, also=example.also) for r in example.rephrasings[shown:]]
@@ -162,6 +179,13 @@ def _edit(
         megabytes=None if taken is None else round(taken / 1e6, 1),
     )
     return step, patch
+
+
+def _push(model: Model, patch: Patch) -> None:
+    """Push a patch; older ones let go of weights that it replaces."""
+    model.push(patch)
+    if isinstance(patch, Weights):
+        model.set_patches(newest_only(model.patches))
 
 
 def score(steps: Sequence[Step], mistakes: int | None = None) -> Scores:
@@ -200,9 +224,14 @@ def summary(runs: Sequence[Sequence[Step]]) -> dict[str, tuple[float, float]]:
 
 
 class Log:
-    """The steps of one run on disk: a header, a line per step, and every patch in its own file."""
+    """The steps of one run on disk: a header, a line per step, and every patch in its own file.
 
-    def __init__(self, directory: Path) -> None:
+    Of patches that hold weights, the newest and every `checkpoint_every`-th are whole.
+    """
+
+    def __init__(self, directory: Path, checkpoint_every: int = 20) -> None:
+        self.checkpoint_every, self.weights = checkpoint_every, 0
+        self.whole: dict[str, Path] = {}  # files of weights, by patch, that are no checkpoints
         self.directory, self.path = directory, directory / "steps.jsonl"
         self.patches = directory / "patches"
         self.patches.mkdir(parents=True, exist_ok=True)
@@ -228,16 +257,36 @@ class Log:
         """The patch that a step left behind."""
         if step.patch is None:
             return None
-        return from_bytes((self.patches / f"{step.index}.safetensors").read_bytes())
+        path = self._file(step)
+        patch = from_bytes(path.read_bytes())
+        self._count(patch, path)
+        return patch
 
     def write(self, step: Step, patch: Patch | None) -> None:
         """Keep a step; its patch first, so that a line never lacks its patch."""
         if patch is not None:
-            files.write_atomic(self.patches / f"{step.index}.safetensors", patch.to_bytes())
+            files.write_atomic(self._file(step), patch.to_bytes())
+            self._count(patch, self._file(step))
         with self.path.open("ab") as file:
             file.write(json.dumps(asdict(step), ensure_ascii=False).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+
+    def let_go(self, patches: Sequence[Patch]) -> None:
+        """Let the files of patches go of weights that the patches themselves have let go of."""
+        for patch in patches:
+            if isinstance(patch, Weights) and patch.let_go and patch.id in self.whole:
+                files.write_atomic(self.whole.pop(patch.id), patch.to_bytes())
+
+    def _file(self, step: Step) -> Path:
+        return self.patches / f"{step.index}.safetensors"
+
+    def _count(self, patch: Patch, path: Path) -> None:
+        """Note a file of weights, unless it is a checkpoint, which stays whole."""
+        if isinstance(patch, Weights):
+            self.weights += 1
+            if self.weights % self.checkpoint_every and not patch.let_go:
+                self.whole[patch.id] = path
 
 
 def read(directory: str | Path) -> tuple[dict[str, Any], list[Step]]:
