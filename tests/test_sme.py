@@ -283,8 +283,9 @@ def test_a_text_with_two_answers_is_edited_twice_and_the_stream_goes_on() -> Non
     said = model.answer(["the dog is red"])[0]
     one, other = [label for label in ("yes", "no", "maybe") if label != said][:2]
     stream = [tp.Example("the dog is red", answer) for answer in (one, other)]
-    steps = list(sme.run(model, editor, [*stream, *stream_of(model)[:3]]))
+    steps = list(sme.run(model, editor, [*stream, *stream_of(model)[:3]], every=1))
     assert [s.fixed for s in steps[:2]] == [True, True]
+    assert [s.retained["edits"] for s in steps[:2]] == [(1, 1), (1, 2)]  # the first is given up
     assert len(steps) > 2
     assert model.answer(["the dog is red"]) == [other]
 

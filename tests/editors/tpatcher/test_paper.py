@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 import tpatcher as tp
 from tests import zoo
@@ -125,10 +126,9 @@ def test_it_stops_at_a_right_check_that_is_no_better_than_the_best_right_one() -
 
 def test_the_rate_halves_on_a_plateau_of_the_edit_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     rates, seen = [], []
-    real = paper.ReduceLROnPlateau
 
-    class Watched(real):  # type: ignore[misc, valid-type]
-        def step(self, metrics: float, *rest: Any) -> None:
+    class Watched(ReduceLROnPlateau):
+        def step(self, metrics: Any, *rest: Any) -> None:
             super().step(metrics, *rest)
             seen.append(metrics)
             rates.append(self.optimizer.param_groups[0]["lr"])

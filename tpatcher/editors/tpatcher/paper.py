@@ -125,26 +125,18 @@ class Paper(Solver):
         """l_e on some draws of dropout, or on none: on cached states, or by running the model."""
         here, tokens = mistake.positions, mistake.tokens
         smoothing = self.smoothing if mistake.model.task.generates else 0.0
+        if isinstance(here, CachedPositions):
+            dropped = _on_states(here, views)
+        else:
+            assert isinstance(here, RunPositions)
+            repeated = here.with_dropout(self.repeats)
+
+            def dropped(drawn: Tensor, rows: Rows) -> Tensor:
+                return repeated.logits(rows)
 
         def loss(drawn: Tensor | None, rows: Rows) -> Tensor:
             logits = here.logits(rows) if drawn is None else dropped(drawn, rows)
             return smoothed(logits, tokens.repeat(len(logits) // len(tokens)), smoothing)
-
-        if isinstance(here, CachedPositions):
-            tail, act = here.tail, here.ffn.act
-            head = replace(tail, head=twin(tail.head).train())
-
-            def dropped(drawn: Tensor, rows: Rows) -> Tensor:
-                assert views.states is not None
-                delta = views.delta(drawn, rows, act).flatten(0, 1)
-                return head(tail.shift(views.states[drawn].flatten(0, 1), delta))
-
-            return loss
-        assert isinstance(here, RunPositions)
-        repeated = here.with_dropout(self.repeats)
-
-        def dropped(drawn: Tensor, rows: Rows) -> Tensor:
-            return repeated.logits(rows)
 
         return loss
 
@@ -229,3 +221,16 @@ class Paper(Solver):
         if self.use_lm2:
             total = total + l_m2(response, own, gamma, k)
         return total
+
+
+def _on_states(here: CachedPositions, views: Views) -> Callable[[Tensor, Rows], Tensor]:
+    """Logits with new neurons under some draws of dropout; the head draws its own every time."""
+    assert views.states is not None
+    tail, states = here.tail, views.states
+    head = replace(tail, head=twin(tail.head).train())
+
+    def logits(drawn: Tensor, rows: Rows) -> Tensor:
+        delta = views.delta(drawn, rows, here.ffn.act).flatten(0, 1)
+        return head(tail.shift(states[drawn].flatten(0, 1), delta))
+
+    return logits
