@@ -11,13 +11,14 @@ from typing import Any
 
 from tpatcher import files
 from tpatcher.editors.base import Editor
-from tpatcher.errors import BadInput, NotFixed
+from tpatcher.errors import BadInput, NotFitted, TPatcherError
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.retention import AnswerCache
 from tpatcher.patches import from_bytes
 from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons
+from tpatcher.patches.weights import Weights, newest_only
 from tpatcher.peak_memory import watch
 from tpatcher.probes import Probes
 
@@ -76,6 +77,7 @@ def run(
     out: str | Path | None = None,
     shown_rephrasings: int = 0,
     mistakes: int | None = None,
+    checkpoint_every: int = 20,
 ) -> Iterator[Step]:
     """Edit the model at each mistake of the stream, and yield a Step for each.
 
@@ -85,58 +87,89 @@ def run(
     example; generality is measured on the others. It never sees what is unrelated to an example:
     those are probes, as the negation of a claim is one. `mistakes` is how many examples of the
     stream the unedited model has wrong: the log holds it, and it is counted if it is not given.
+
+    A text that comes again with another answer is edited again (Eq. 1). What keeps one example
+    from being edited is the error of its step; the stream goes on. Of patches that hold weights,
+    the model keeps the values of the newest alone, and `out` those of every `checkpoint_every`-th
+    too: older patches can no longer be taken off the model one by one.
     """
-    retained = {
-        k: v if isinstance(v, AnswerCache) else AnswerCache(model, v)
-        for k, v in (retain or {}).items()
-    }
-    past = AnswerCache(model, [])  # the examples that were edited
-    probes = Probes(model)
-    size = sum(p.numel() for p in model.net.parameters())
-    neurons = next_index = 0
-    log = None
+    recorder = Recorder(model, editor, stream, retain or {}, every)
     if out is not None:
-        log = Log(Path(out))
-        if mistakes is None:
-            mistakes = model.correct(stream).count(False)
-        header = {
-            "N": mistakes,
-            "editor": editor.name,
-            "model": model.name,
-            "fingerprint": model.base.fingerprint,
-            "stream": len(stream),
-            "retain": {k: len(cache.examples) for k, cache in retained.items()},
-        }
-        for step in log.begin(header):
-            patch = log.patch(step)
-            if patch is not None:
-                model.push(patch)
-            past.add(stream[step.index], patch)
-            probes.add(stream[step.index])
-            neurons += step.neurons
-            next_index = step.index + 1
-            yield step
-    to_fix = _mistakes(model, stream, next_index)
+        yield from recorder.resume(Log(Path(out), checkpoint_every), mistakes)
+    to_fix = _mistakes(model, stream, recorder.next_index)
     mistake = next(to_fix, None)
     while mistake is not None:
         step, patch = _edit(model, editor, *mistake, shown_rephrasings)
-        mistake = next(to_fix, None)  # the next mistake of the model as it is now
-        past.add(stream[step.index], patch)
-        probes.add(stream[step.index])
-        neurons += step.neurons
+        mistake = next(to_fix, None)  # of the model as it is now: the last step measures all
+        yield recorder.record(step, patch, last=mistake is None)
+
+
+class Recorder:
+    """What is measured after each edit, and written down: retention, probes, growth."""
+
+    def __init__(
+        self,
+        model: Model,
+        editor: Editor,
+        stream: Sequence[Example],
+        retain: Mapping[str, Sequence[Example] | AnswerCache],
+        every: int | None,
+    ) -> None:
+        self.model, self.editor, self.stream, self.every = model, editor, stream, every
+        self.retained = {
+            name: given if isinstance(given, AnswerCache) else AnswerCache(model, given)
+            for name, given in retain.items()
+        }
+        self.past = AnswerCache(model, [])  # the examples that were edited
+        self.probes = Probes(model)
+        self.size = sum(p.numel() for p in model.net.parameters())
+        self.added = self.next_index = 0  # parameters of all neurons; where the stream goes on
+        self.log: Log | None = None
+
+    def resume(self, log: "Log", mistakes: int | None) -> list[Step]:
+        """Keep the steps in a log. Returns those that it has, with their patches on the model."""
+        self.log = log
+        if mistakes is None:
+            mistakes = self.model.correct(self.stream).count(False)
+        header = {
+            "N": mistakes,
+            "editor": self.editor.name,
+            "model": self.model.name,
+            "fingerprint": self.model.base.fingerprint,
+            "stream": len(self.stream),
+            "retain": {name: len(cache.examples) for name, cache in self.retained.items()},
+        }
+        steps, patches = log.begin(header), [*self.model.patches]
+        for step in steps:
+            patch = log.patch(step)
+            self._add(step, patch)
+            patches += [patch] if patch else []
+            if isinstance(patch, Weights):
+                patches = list(newest_only(patches))
+            self.next_index = step.index + 1
+        self.model.set_patches(patches)  # at once: older weights may have been let go
+        return steps
+
+    def record(self, step: Step, patch: Patch | None, last: bool) -> Step:
+        """The step with what the model retains, written down if there is a log."""
+        self._add(step, patch)
         right = {}
-        if mistake is None or (every is not None and len(past.examples) % every == 0):
-            right["edits"] = (sum(past.correct(model)), len(past.examples))
-            for name, cache in retained.items():
-                right[name] = (sum(cache.correct(model)), sum(cache.right_before))
-            right |= probes.kept(model)
-        # parameters of a neuron: key, bias and value
-        each = 2 * patch.keys.shape[1] + 1 if isinstance(patch, Neurons) else 0
-        growth = 100 * neurons * each / size
-        step = replace(step, growth=growth, retained=right)
-        if log is not None:
-            log.write(step, patch)
-        yield step
+        if last or (self.every is not None and len(self.past.examples) % self.every == 0):
+            right["edits"] = (sum(self.past.correct(self.model)), len(self.past.examples))
+            for name, cache in self.retained.items():
+                right[name] = (sum(cache.correct(self.model)), sum(cache.right_before))
+            right |= self.probes.kept(self.model)
+        step = replace(step, growth=100 * self.added / self.size, retained=right)
+        if self.log is not None:
+            self.log.write(step, patch)
+            self.log.let_go(self.model.patches)
+        return step
+
+    def _add(self, step: Step, patch: Patch | None) -> None:
+        self.past.add(self.stream[step.index], patch)
+        self.probes.add(self.stream[step.index])
+        if isinstance(patch, Neurons):
+            self.added += patch.keys.numel() + patch.bias.numel() + patch.values.numel()
 
 
 def _mistakes(
@@ -157,9 +190,13 @@ def _edit(
     peak, began = watch(model.net.device), perf_counter()
     try:
         rephrasings = example.rephrasings[:shown]
-        patch = editor.edit(model, replace(example, rephrasings=rephrasings, unrelated=()))
-        model.push(patch)
-    except NotFixed as reason:
+        shown_example = replace(example, rephrasings=rephrasings, unrelated=())
+        found = editor.edit(model, shown_example, supersede=True)
+        _push(model, found)
+        patch = found
+    except NotFitted:  # no fault of this example
+        raise
+    except TPatcherError as reason:
         error = str(reason)
     seconds, taken = perf_counter() - began, peak()
     asked = [Example(r, example.answer, also=example.also) for r in example.rephrasings[shown:]]
@@ -178,6 +215,13 @@ def _edit(
         megabytes=None if taken is None else round(taken / 1e6, 1),
     )
     return step, patch
+
+
+def _push(model: Model, patch: Patch) -> None:
+    """Push a patch; older ones let go of weights that it replaces."""
+    model.push(patch)
+    if isinstance(patch, Weights):
+        model.set_patches(newest_only(model.patches))
 
 
 def score(steps: Sequence[Step], mistakes: int | None = None) -> Scores:
@@ -219,9 +263,14 @@ def summary(runs: Sequence[Sequence[Step]]) -> dict[str, tuple[float, float]]:
 
 
 class Log:
-    """The steps of one run on disk: a header, a line per step, and every patch in its own file."""
+    """The steps of one run on disk: a header, a line per step, and every patch in its own file.
 
-    def __init__(self, directory: Path) -> None:
+    Of patches that hold weights, the newest and every `checkpoint_every`-th are whole.
+    """
+
+    def __init__(self, directory: Path, checkpoint_every: int = 20) -> None:
+        self.checkpoint_every, self.weights = checkpoint_every, 0
+        self.whole: dict[str, Path] = {}  # files of weights, by patch, that are no checkpoints
         self.directory, self.path = directory, directory / "steps.jsonl"
         self.patches = directory / "patches"
         self.patches.mkdir(parents=True, exist_ok=True)
@@ -247,16 +296,36 @@ class Log:
         """The patch that a step left behind."""
         if step.patch is None:
             return None
-        return from_bytes((self.patches / f"{step.index}.safetensors").read_bytes())
+        path = self._file(step)
+        patch = from_bytes(path.read_bytes())
+        self._count(patch, path)
+        return patch
 
     def write(self, step: Step, patch: Patch | None) -> None:
         """Keep a step; its patch first, so that a line never lacks its patch."""
         if patch is not None:
-            files.write_atomic(self.patches / f"{step.index}.safetensors", patch.to_bytes())
+            files.write_atomic(self._file(step), patch.to_bytes())
+            self._count(patch, self._file(step))
         with self.path.open("ab") as file:
             file.write(json.dumps(asdict(step), ensure_ascii=False).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+
+    def let_go(self, patches: Sequence[Patch]) -> None:
+        """Let the files of patches go of weights that the patches themselves have let go of."""
+        for patch in patches:
+            if isinstance(patch, Weights) and patch.let_go and patch.id in self.whole:
+                files.write_atomic(self.whole.pop(patch.id), patch.to_bytes())
+
+    def _file(self, step: Step) -> Path:
+        return self.patches / f"{step.index}.safetensors"
+
+    def _count(self, patch: Patch, path: Path) -> None:
+        """Note a file of weights, unless it is a checkpoint, which stays whole."""
+        if isinstance(patch, Weights):
+            self.weights += 1
+            if self.weights % self.checkpoint_every and not patch.let_go:
+                self.whole[patch.id] = path
 
 
 def read(directory: str | Path) -> tuple[dict[str, Any], list[Step]]:

@@ -11,6 +11,7 @@ from tpatcher.bench.job import Job
 from tpatcher.bench.rows import FAST
 from tpatcher.bench.setup import Setup
 from tpatcher.bench.table import FIRST, jobs
+from tpatcher.editors.tpatcher import TPatcher
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.errors import BadInput, Damaged
 
@@ -68,6 +69,21 @@ def test_traffic_joins_the_memory_and_nothing_that_is_measured(job: Job, tmp_pat
     assert Memory.load(kept).texts == [*(e.text for e in context.memory), *context.traffic]
     with pytest.raises(BadInput, match="ft-all keeps no memory"):
         context.fitted(replace(job, editor="ft-all", fields={}))
+
+
+def test_d_val_tells_the_papers_solver_when_to_stop(job: Job, tmp_path: Path) -> None:
+    context = Context.open(job, tmp_path)
+    val = [*context.split.test[:5]]
+    context.split = replace(context.split, val=val)
+    found = []
+    for name in ("paper", "fast"):
+        editor = context.fitted(replace(job, fields={"solver": {"name": name}}))
+        assert isinstance(editor, TPatcher) and editor.memory is not None
+        found.append(editor.memory)
+    paper, fast = found
+    assert paper.held_out is not None and len(paper.held_out) == len(val)
+    assert paper.split == len(paper) == len(context.memory)
+    assert fast.held_out is None
 
 
 def test_answers_of_f0_are_kept_and_found_again(job: Job, tmp_path: Path) -> None:

@@ -4,16 +4,21 @@ import json
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import Result
 
-from tests.helpers import QUESTIONS, TEXTS, fresh, saved, tpatcher
+from tests.helpers import QUESTIONS, TEXTS, fresh, saved, tpatcher, wrong_label
 from tests.service import served
 from tests.store.made import patch
 from tpatcher import cli
+from tpatcher.editors.tpatcher import SOLVERS, Paper
+from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.errors import TPatcherError
+from tpatcher.example import Example
 from tpatcher.models.loading import load
 from tpatcher.patches import pack
 
@@ -52,6 +57,56 @@ def test_fix_answer_log_undo(tmp_path: Path) -> None:
     out = tpatcher("undo", model, *ids, "--patches", fixes)
     assert "0 fixes are left" in out.output
     assert tpatcher("answer", model, asked, "--patches", fixes).output.strip() == before
+
+
+def test_the_papers_preset_says_when_a_mistake_is_not_fixed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, fixes = saved(tmp_path / "model", "bert"), tmp_path / "fixes"
+    traffic = tmp_path / "traffic.txt"
+    traffic.write_text("\n".join(TEXTS))
+    asked = "the capital of peru"
+    right = wrong_label(fresh("bert"), asked)
+    fix = ["fix", model, "--patches", fixes, "--text", asked, "--answer", right]
+    fix += ["--preset", "paper", "--traffic", traffic]
+    monkeypatch.setitem(SOLVERS, "paper", partial(Paper, steps=1))
+    monkeypatch.setattr(SOLVERS["paper"], "skips_bos", True, raising=False)
+    out = tpatcher(*fix)
+    assert out.exit_code == 1
+    assert out.output.count("not fixed") == 1 and "not kept" in out.output
+    assert not pack.index(fixes)
+    monkeypatch.setitem(SOLVERS, "paper", partial(Paper, use_lm1=False, use_lm2=False))
+    monkeypatch.setattr(SOLVERS["paper"], "skips_bos", True, raising=False)
+    out = tpatcher(*fix)
+    assert out.exit_code == 0, out.output
+    assert "not fixed" not in out.output and "fixed" in out.output
+    assert pack.read(fixes)[0].certificate.fixed is True
+
+
+def test_the_papers_memory_follows_right_answers_where_the_traffic_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    real = Memory.collect
+
+    def collect(model: Any, items: Any, **more: Any) -> Memory:
+        seen.append((items[0], more["skip_bos"]))
+        return real(model, items, **more)
+
+    monkeypatch.setattr(Memory, "collect", collect)
+    model, fixes = saved(tmp_path / "model", "bart"), tmp_path / "fixes"
+    answered, texts = tmp_path / "answered.jsonl", tmp_path / "texts.txt"
+    rows = [{"text": text, "answer": "lima"} for text in TEXTS]
+    answered.write_text("\n".join(map(json.dumps, rows)))
+    texts.write_text("\n".join(TEXTS))
+    said = fresh("bart").answer([TEXTS[0]])[0]  # right already: nothing is trained
+    fix = ["fix", model, "--patches", fixes, "--text", TEXTS[0], "--answer", said]
+    own = "own answers"
+    assert own not in tpatcher(*fix, "--traffic", texts).output
+    assert own in tpatcher(*fix, "--preset", "paper").output  # of the fast preset's memory
+    assert own not in tpatcher(*fix, "--preset", "paper", "--traffic", answered).output
+    assert own in tpatcher(*fix, "--preset", "paper", "--traffic", texts).output
+    assert seen == [(TEXTS[0], False), (Example(TEXTS[0], "lima"), True), (TEXTS[0], True)]
 
 
 def test_a_fix_waits_for_another_writer_and_keeps_what_it_wrote(

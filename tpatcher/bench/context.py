@@ -17,6 +17,7 @@ from tpatcher.data.builtin import grouped
 from tpatcher.data.split import Split
 from tpatcher.editors import Editor, TPatcher
 from tpatcher.editors.tpatcher.memory import Memory
+from tpatcher.editors.tpatcher.paper import Paper
 from tpatcher.editors.trained.base import Trained
 from tpatcher.errors import BadInput, Damaged
 from tpatcher.example import Example
@@ -119,11 +120,24 @@ class Context:
     def _memory(self, editor: TPatcher) -> Memory:
         """T-Patcher's memory of these examples and texts, as its solver wants it."""
         items = [*editor.solver.items(self.memory), *self.traffic]
-        lines = [f"{i}\t" if isinstance(i, str) else f"{i.text}\t{i.answer}" for i in items]
+        paper = isinstance(editor.solver, Paper)  # D_val tells it when to stop
+        held_out, skip_bos = list(self.split.val) if paper else [], editor.solver.skips_bos
+        lines = [
+            f"{i}\t" if isinstance(i, str) else f"{i.text}\t{i.answer}"
+            for i in [*items, *(["without <s>"] if skip_bos else []), *held_out]
+        ]
         about = "\n".join(lines)
         name = f"memory-{digest(f'{self.model.base.fingerprint} {editor.layer} {about}')[:16]}"
         where, layer = self.cache_dir / name, editor.layer
-        return Memory.cached(where, self.model, items, layer=layer, progress=self.progress)
+        return Memory.cached(
+            where,
+            self.model,
+            items,
+            layer=layer,
+            progress=self.progress,
+            held_out=held_out,
+            skip_bos=skip_bos,
+        )
 
 
 def _answers(

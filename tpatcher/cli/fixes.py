@@ -39,7 +39,7 @@ def fix(
     """
     from tpatcher.data import read_examples
     from tpatcher.editors.tpatcher import TPatcher, solver
-    from tpatcher.errors import AlreadyRight, BadInput
+    from tpatcher.errors import AlreadyRight, BadInput, NotFixed
     from tpatcher.example import Example
     from tpatcher.patches import pack
 
@@ -51,19 +51,25 @@ def fix(
     with pack.lock(patches, waiting=lambda: _say_waiting(patches)):
         seen = pack.index(patches)
         edited = opened(model, patches if seen else None, device)
-        editor = TPatcher(solver=solver(preset)).fit(edited, _memory(edited, patches, traffic))
+        editor = TPatcher(solver=solver(preset))
+        editor.fit(edited, _memory(edited, patches, traffic, preset))
         for example in examples:
             before = edited.answer([example.text])[0]
             try:
-                edited.push(editor.edit(edited, example, supersede=supersede))
+                patch = editor.edit(edited, example, supersede=supersede)
+                if patch.certificate.fixed is False:
+                    raise NotFixed(
+                        f"{example.text!r} does not get the answer {example.answer!r} with the "
+                        "patch that was trained, so the patch was not kept"
+                    )
+                edited.push(patch)
             except AlreadyRight:
                 console.print(f"[dim]right already[/] {example.text} → {before}", highlight=False)
                 continue
             except TPatcherError as error:
                 failed += 1
-                console.print(
-                    f"[red]{type(error).__name__}[/] {error}", highlight=False, markup=True
-                )
+                what = "not fixed" if isinstance(error, NotFixed) else type(error).__name__
+                console.print(f"[red]{what}[/] {error}", highlight=False, markup=True)
                 continue
             seen = pack.write(patches, edited.patches, edited.base, replacing=seen)
             now = edited.answer([example.text])[0]
@@ -158,21 +164,43 @@ def _say_waiting(patches: Path) -> None:
     console.print(f"another process is changing {patches}; waiting for it", markup=False)
 
 
-def _memory(model: Any, patches: Path, traffic: Path | None) -> Any:
-    """The memory kept beside the fixes; collected anew if traffic is given."""
+def _memory(model: Any, patches: Path, traffic: Path | None, preset: str) -> Any:
+    """The memory kept beside the fixes; collected anew if traffic is given.
+
+    The paper's memory follows right answers, so it is kept apart. Where no right answers are
+    known, it follows the model's own, and that is said.
+    """
     from tpatcher import data
+    from tpatcher.editors.tpatcher import SOLVERS
     from tpatcher.editors.tpatcher.memory import Memory
 
-    kept = patches / "memory"
-    if traffic is None and (kept / "memory.json").exists():
-        return Memory.load(kept)
+    kept = [patches / "memory"]
+    if preset == "paper":
+        kept = [patches / "memory-paper", *kept]
+    found = [path for path in kept if traffic is None and (path / "memory.json").exists()]
+    if found:
+        if found[0] != kept[0]:
+            _say_own_answers("the memory beside the fixes")
+        return Memory.load(found[0])
     try:
-        texts = data.traffic(model.name, traffic)
+        read: Any = data.answered_traffic if preset == "paper" else data.traffic
+        items = read(model.name, traffic)
     except NotFitted as error:
         raise NotFitted(f"{error} (--traffic FILE)") from error
-    memory = Memory.collect(model, texts, progress=True)
-    memory.save(kept)
+    if preset == "paper" and isinstance(items[0], str):
+        _say_own_answers(str(traffic))
+    memory = Memory.collect(model, items, progress=True, skip_bos=SOLVERS[preset].skips_bos)
+    memory.save(kept[0])
     return memory
+
+
+def _say_own_answers(where: str) -> None:
+    console.print(
+        f"{where} has no right answers, which the paper's memory follows: the model's own answers "
+        "are followed instead",
+        highlight=False,
+        markup=False,
+    )
 
 
 def _shown(value: Any) -> str:

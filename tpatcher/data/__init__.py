@@ -12,8 +12,18 @@ from tpatcher.data.reader import SkippedLines
 from tpatcher.data.split import Split
 from tpatcher.data.zsre import zsre
 from tpatcher.errors import BadInput, NotFitted, unknown
+from tpatcher.example import Example
 
-__all__ = ["DATASETS", "SkippedLines", "Split", "dataset", "read_examples", "read_texts", "traffic"]
+__all__ = [
+    "DATASETS",
+    "SkippedLines",
+    "Split",
+    "answered_traffic",
+    "dataset",
+    "read_examples",
+    "read_texts",
+    "traffic",
+]
 
 DATASETS: dict[str, Callable[..., Split]] = {
     "fever": fever,
@@ -46,5 +56,24 @@ def traffic(name: str, path: Path | str | None = None, limit: int = 8_000) -> li
             f"no traffic is known for {name!r}, and what is not known cannot be left alone: give a "
             "file with a few thousand texts like those the model is used on, .txt, .jsonl or .csv"
         )
-    known = [example.text for example in dataset(name).train]
-    return known[:: max(1, len(known) // limit)]
+    return [example.text for example in _trained_on(name, limit)]
+
+
+def answered_traffic(
+    name: str, path: Path | str | None = None, limit: int = 8_000
+) -> list[Example] | list[str]:
+    """The same with the right answers, as examples, where every line of the file has one."""
+    if path is None and name.startswith("builtin-"):
+        return _trained_on(name, limit)
+    if path is not None:
+        try:
+            return read_examples(path)
+        except BadInput:
+            pass  # a file of texts alone; a bad one is refused below
+    return traffic(name, path, limit)
+
+
+def _trained_on(name: str, limit: int) -> list[Example]:
+    """Some of what a built-in model was trained on."""
+    known = dataset(name).train
+    return list(known[:: max(1, len(known) // limit)])

@@ -9,9 +9,7 @@ from torch import Tensor
 
 from tpatcher.example import Example, text_of
 from tpatcher.models.model import Model
-from tpatcher.nets import ffn
 from tpatcher.nets.reading import Reads
-from tpatcher.nets.tail import Probe
 from tpatcher.nets.tasks import TeacherForced
 
 
@@ -121,20 +119,3 @@ def targets_to_follow(model: Model, items: Sequence[str | Example]) -> list[list
         with torch.inference_mode():
             own = iter(model.task.predict(model.net, plain))
     return [next(own) if isinstance(i, str) else model.task.target(i.text, i.answer) for i in items]
-
-
-@torch.no_grad()
-def dropout_views(
-    model: Model, text: str, target: Sequence[int], n: int, seed: int, layer: int = -1
-) -> tuple[Tensor, Tensor]:
-    """Queries (n, P, d) and states (n, P, s) of one example under n draws of dropout."""
-    names = [ffn.find(model.net, layer).first, *(model.tail.names if model.tail else [])]
-    probe = Probe((model.without_last_layer() if layer == -1 else model).net, names)
-    probe.net.train()
-    forced = model.task.force([text] * n, [target] * n)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        _, seen = probe.run(forced)
-    queries = seen[names[0]]
-    states = model.tail.state(seen) if model.tail else queries.new_empty(len(queries), 0)
-    return queries.view(n, -1, queries.shape[-1]), states.view(n, len(queries) // n, -1)

@@ -7,13 +7,13 @@ the patch is bit for bit what it was before.
 
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from tpatcher.errors import WrongBase
+from tpatcher.errors import NotRemovable, WrongBase
 from tpatcher.nets import ffn
 from tpatcher.patches.base import NAMED, Patch
 
@@ -25,14 +25,25 @@ class Weights(Patch):
     kind: ClassVar[str] = "weights"
     removable_alone: ClassVar[bool] = False  # newer patches were computed on top of it
     values: Mapping[str, Tensor] = field(metadata={NAMED: True})
+    let_go: tuple[str, ...] = ()  # names whose values a newer patch replaced, see `newest_only`
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "let_go", tuple(self.let_go))
         for name, tensor in self.values.items():
             if not torch.isfinite(tensor).all():
                 raise ValueError(f"{name} holds NaN or infinity")
         super().__post_init__()
 
+    @property
+    def meta(self) -> dict[str, Any]:
+        found = super().meta
+        if not self.let_go:
+            del found["let_go"]  # as all patches were written before some let values go
+        return found
+
     def check(self, net: nn.Module) -> None:
+        if not self.values:
+            return
         parameters = dict(net.named_parameters())
         for name, tensor in self.values.items():
             if name not in parameters:
@@ -45,6 +56,7 @@ class Weights(Patch):
 
     @classmethod
     def apply(cls, net: nn.Module, before: Sequence[Patch], after: Sequence[Patch]) -> None:
+        _check_let_go(after)
         old, new = _effective(before), _effective(after)
         changed = {name: value for name, value in new.items() if old.get(name) is not value}
         restored = old.keys() - new.keys()
@@ -71,6 +83,42 @@ class _StockParameters(dict[str, nn.Parameter]):
 def _effective(patches: Iterable[Patch]) -> Mapping[str, Tensor]:
     """The value of each changed parameter: that of the newest patch which changes it."""
     return ChainMap(*(dict(p.values) for p in reversed(list(patches)) if isinstance(p, Weights)))
+
+
+def newest_only(patches: Sequence[Patch]) -> tuple[Patch, ...]:
+    """The same patches, of which only the newest hold weights: those that the net really has.
+
+    A long run of edits would otherwise hold the whole model once per edit. Older patches keep
+    their examples and ids, but the newer ones can no longer be taken off by themselves.
+    """
+    kept: list[Patch] = []
+    newer: set[str] = set()
+    for patch in reversed(patches):
+        if isinstance(patch, Weights):
+            names = patch.values.keys()
+            if replaced := names & newer:
+                values = {n: value for n, value in patch.values.items() if n not in replaced}
+                gone = tuple(sorted({*patch.let_go, *replaced}))
+                patch = replace(patch, values=values, let_go=gone)
+            newer |= names
+        kept.append(patch)
+    return tuple(reversed(kept))
+
+
+def _check_let_go(patches: Iterable[Patch]) -> None:
+    """Refuse patches whose net would need values that were let go."""
+    needed: dict[str, str] = {}
+    for patch in patches:
+        if isinstance(patch, Weights):
+            needed |= dict.fromkeys(patch.let_go, patch.id)
+            for name in patch.values:
+                needed.pop(name, None)
+    if needed:
+        name, id = next(iter(needed.items()))
+        raise NotRemovable(
+            f"patch {id} no longer holds its value of {name}, because a newer patch replaced it: "
+            "take all such patches off together, or edit the model again"
+        )
 
 
 def swap(net: nn.Module, parameters: Mapping[str, nn.Parameter]) -> None:

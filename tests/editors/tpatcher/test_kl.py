@@ -26,15 +26,31 @@ def test_no_value_no_divergence() -> None:
     assert loss(Rows(keys, torch.ones(1), torch.randn(1, 32))).item() > 1e-4
 
 
-def test_it_compares_with_the_initial_model() -> None:
+def test_it_compares_with_the_model_just_before_the_edit() -> None:
     model = fresh("gpt2")
     editor = tp.TPatcher().fit(model, TEXTS)
     assert editor.memory is not None
     model.push(editor.edit(model, tp.Example("who is rome", "lima")))
     mistake = Mistake.find(model, EXAMPLE)
     loss = kl_loss(mistake, editor.memory, PastFixes.of(model, EXAMPLE, -1))
-    # the past fix itself is what differs from f0, so there is a divergence without any new neuron
-    assert loss(Rows.empty(32)).item() > 1e-3
+    # what the past fix changed is not to be undone: without a new neuron nothing diverges
+    assert loss(Rows.empty(32)).item() == pytest.approx(0, abs=1e-6)
+
+
+def test_memory_is_drawn_anew_at_every_step_and_edit() -> None:
+    model = fresh("gpt2")
+    memory = tp.Memory.collect(model, TEXTS)
+    torch.manual_seed(0)
+    rows = Rows(torch.randn(1, 32), torch.ones(1), torch.randn(1, 32))
+    found = []
+    for text in ("the red dog", "the red cat", "the red dog"):
+        example = tp.Example(text, "paris")
+        mistake = Mistake.find(model, example)
+        loss = kl_loss(mistake, memory, PastFixes.of(model, example, -1), batch=9)
+        found.append([loss(rows).item() for _ in range(3)])
+    first, other, again = found
+    assert len({*first, *other}) == 6
+    assert again == first  # the same edit is the same each time
 
 
 def test_it_corrects() -> None:

@@ -65,12 +65,16 @@ def test_blocks_give_what_one_product_gives(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("map_above", [0, 1 << 30])
 def test_save_and_load(tmp_path: Path, map_above: int) -> None:
     model = fresh("bart")
-    memory = tp.Memory.collect(model, TEXTS[:10], map_above=map_above)
+    memory = tp.Memory.collect(model, TEXTS[:10], map_above=map_above, held_out=TEXTS[10:12])
     memory.save(tmp_path)
     back = tp.Memory.load(tmp_path, map_above=map_above)
     for name in memories.ARRAYS:
         assert torch.equal(getattr(back, name), getattr(memory, name))
     assert back.texts == memory.texts
+    assert back.split == len(back)
+    memory.held_out = None
+    memory.save(tmp_path)
+    back = tp.Memory.load(tmp_path)
     assert back.split == len(back) - len(back) // 10
 
 

@@ -1,20 +1,35 @@
 """The paper's formulas, against numbers worked out by hand, and mistakes that they fix."""
 
+from dataclasses import replace
+from itertools import count
 from math import e, exp
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 import tpatcher as tp
-from tests.helpers import TEXTS, fresh
-from tpatcher.editors.tpatcher import Paper, paper
+from tests import zoo
+from tests.helpers import ASKED, RIGHT, TEXTS, edited, fresh, wrong_label
+from tpatcher.editors.tpatcher import Paper, dropout, paper
+from tpatcher.editors.tpatcher.dropout import Views
+from tpatcher.editors.tpatcher.mistake import Mistake
+from tpatcher.models.positions import CachedPositions
+from tpatcher.nets import reading
 from tpatcher.nets.rows import Rows
+from tpatcher.nets.twin import twin
 from tpatcher.patches.neurons import Neurons
 
 
-def no_loss(drawn: torch.Tensor, rows: Rows) -> torch.Tensor:
+def no_loss(drawn: torch.Tensor | None, rows: Rows) -> torch.Tensor:
     return torch.zeros(())
+
+
+def views_of(query: torch.Tensor, n: int = 8) -> Views:
+    """A mistake (P, d), wrong everywhere, that dropout leaves as it is."""
+    return Views(query, torch.arange(len(query)), query.expand(n, *query.shape))
 
 
 def test_s_is_the_mean_of_the_k_largest_exponentials() -> None:
@@ -42,32 +57,196 @@ def test_memory_loss_asks_the_mistake_above_memory_by_gamma() -> None:
 
 def test_memory_loss_is_the_sum_of_both() -> None:
     response, own = torch.tensor([[-3.0]]), torch.tensor([3.0])
-    both = Paper().l_m(response, own, -3.0, 3.0)
+    both = Paper().l_m(response, own, -3.0, 3.0, 1000)
     assert both == pytest.approx(1 + exp(-3))  # l_m1 = exp(0), l_m2 = exp(-3 - 3 + 3)
-    one = Paper(use_lm2=False).l_m(response, own, -3.0, 3.0)
+    one = Paper(use_lm2=False).l_m(response, own, -3.0, 3.0, 1000)
     assert one == pytest.approx(1.0)
 
 
-def test_the_initial_key_activates_with_one() -> None:
+def test_the_initial_key_activates_with_one_on_the_query_without_dropout() -> None:
     """q/|q|² responds with 1 to q: after no step of training, key and bias are just that."""
     torch.manual_seed(0)
-    queries = torch.randn(1, 2, 8).expand(4, 2, 8)
-    views = paper.Views(queries, torch.tensor([0, 1]))
-    rows, steps = Paper(steps=0).train(
-        views, [torch.randn(5, 8)], torch.randn(5, 8), nn.GELU(), no_loss, lambda rows: True
-    )
+    query = torch.randn(2, 8)
+    views = replace(views_of(query), queries=query + torch.randn(4, 2, 8))
+    some = [torch.randn(5, 8)]
+    rows, steps = Paper(steps=0).train(views, some, some, nn.GELU(), no_loss, lambda rows: True)
     assert steps == 0
-    torch.testing.assert_close(rows.response(queries[0]).diagonal(), torch.ones(2))
+    torch.testing.assert_close(rows.response(query).diagonal(), torch.ones(2))
     assert ((rows.values >= 0) & (rows.values <= 5)).all()  # v' in [0, 1), times n = 5
+
+
+def test_a_patch_of_a_model_with_dropout_begins_at_an_activation_of_one() -> None:
+    model = fresh("bert")
+    editor = tp.TPatcher(Paper(steps=0)).fit(model, TEXTS)
+    patch = editor.edit(model, tp.Example(TEXTS[0], wrong_label(model, TEXTS[0])))
+    assert isinstance(patch, Neurons)
+    torch.testing.assert_close(patch.rows.response(patch.queries), torch.ones(1, 1))
 
 
 def test_training_keeps_memory_below_beta_and_fires_on_the_mistake() -> None:
     torch.manual_seed(0)
-    query, memory = torch.randn(16) * 2, torch.randn(300, 16)
-    views = paper.Views(query.expand(8, 1, 16), torch.tensor([0]))
-    rows, _ = Paper(k=50).train(views, [memory], memory[:30], nn.GELU(), no_loss, lambda rows: True)
+    query, memory = torch.randn(1, 16) * 2, torch.randn(300, 16)
+    losses = (0.9**check for check in count())  # always better, so the rate stays
+
+    def l_e(drawn: torch.Tensor | None, rows: Rows) -> torch.Tensor:
+        return torch.tensor(next(losses) if drawn is None else 0.0)
+
+    rows, _ = Paper(k=50).train(
+        views_of(query), [memory], [memory[:30]], nn.GELU(), l_e, lambda rows: True
+    )
     assert rows.response(query) > 1
     assert rows.response(memory).max() < -1
+
+
+def trained(held_out: list[float], right: list[bool], **fields: Any) -> int:
+    """The steps that training takes if its checks find these held-out losses and answers."""
+    found, answers = iter(held_out), iter(right)
+
+    class Scripted(Paper):
+        def l_m(self, response: torch.Tensor, *rest: Any) -> torch.Tensor:
+            if len(response) == 5:  # the held-out part
+                return torch.tensor(next(found))
+            return super().l_m(response, *rest)
+
+    torch.manual_seed(0)
+    _, steps = Scripted(**fields).train(
+        views_of(torch.randn(1, 8)), [torch.randn(50, 8)], [torch.randn(5, 8)], nn.GELU(), no_loss,
+        lambda rows: next(answers),
+    )  # fmt: skip
+    return steps
+
+
+def test_it_stops_at_a_right_check_that_is_no_better_than_the_best_right_one() -> None:
+    assert trained([5.0, 5.0], [True, True]) == 125
+    assert trained([5.0, 4.0, 3.9995], [True] * 3) == 150  # not 0.001 better than 4.0
+    # a wrong check counts for nothing, however far away memory was then
+    assert trained([5.0, 4.0, 4.0], [False, True, False, True, True]) == 200
+    assert trained([], [False, True], use_lm1=False, use_lm2=False) == 125
+
+
+def test_the_rate_halves_on_a_plateau_of_the_edit_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates, seen = [], []
+
+    class Watched(ReduceLROnPlateau):
+        def step(self, metrics: Any, *rest: Any) -> None:
+            super().step(metrics, *rest)
+            seen.append(metrics)
+            rates.append(self.optimizer.param_groups[0]["lr"])
+
+    monkeypatch.setattr(paper, "ReduceLROnPlateau", Watched)
+    losses = iter([10.0, 9.0, 8.9, 8.8, 8.0, 7.0])  # the third and fourth are not 5 % below 9
+
+    def l_e(drawn: torch.Tensor | None, rows: Rows) -> torch.Tensor:
+        return torch.tensor(next(losses) if drawn is None else 0.0)
+
+    torch.manual_seed(0)
+    some = [torch.randn(50, 8)]
+    Paper(steps=150).train(
+        views_of(torch.randn(1, 8)), some, some, nn.GELU(), l_e, lambda rows: False
+    )
+    assert seen == pytest.approx([10.0, 9.0, 8.9, 8.8, 8.0, 7.0])  # from the start, every 25 steps
+    assert rates == [0.01, 0.01, 0.01, 0.005, 0.005, 0.005]
+
+
+def test_the_whole_memory_is_trained_on_if_others_are_held_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = []
+
+    def train(self: Paper, views: Views, memory: Any, held_out: Any, *rest: Any) -> Any:
+        sizes.append([sum(map(len, part)) for part in (memory, held_out)])
+        return Rows(views.plain[:1], torch.zeros(1), torch.zeros(1, 32)), 0
+
+    monkeypatch.setattr(Paper, "train", train)
+    model = fresh("bert")
+    mistake = tp.Example(TEXTS[0], wrong_label(model, TEXTS[0]))
+    tp.TPatcher(Paper()).fit(model, TEXTS[:50]).edit(model, mistake)
+    tp.TPatcher(Paper()).fit(model, TEXTS[:50], held_out=TEXTS[50:]).edit(model, mistake)
+    assert sizes == [[45, 5], [50, 10]]
+
+
+def test_the_memory_leaves_out_what_always_says_the_same() -> None:
+    """<s> william shakespeare </s>, and <s> lima </s>, without <s>."""
+    model = fresh("bart")
+    known = [tp.Example("who wrote hamlet ?", "william shakespeare")]
+    editor = tp.TPatcher(Paper()).fit(model, known, held_out=[tp.Example("a city", "lima")])
+    assert editor.memory is not None and editor.memory.held_out is not None
+    assert (len(editor.memory), len(editor.memory.held_out)) == (3, 2)
+    whole = tp.Memory.collect(model, known)
+    assert torch.equal(editor.memory.queries, whole.queries[1:])
+
+
+def test_k_is_in_proportion_where_the_memory_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = []
+
+    def seen(self: Paper, response: torch.Tensor, *rest: Any) -> torch.Tensor:
+        used.append((len(response), rest[-1]))
+        return response.sum()
+
+    monkeypatch.setattr(Paper, "l_m", seen)
+    for size in (400, 60_000):
+        Paper(steps=1).train(
+            views_of(torch.randn(1, 8)), [torch.randn(size, 8)], [], nn.GELU(), no_loss, bool
+        )
+    assert used == [(400, 10), (60_000, 1000)]
+
+
+@pytest.mark.parametrize("name", ["bert", "bart", "gpt2", "gemma2"])
+def test_dropout_reaches_what_a_patch_adds_as_in_the_real_model(name: str) -> None:
+    """Cached views with new neurons give the logits of the model, run with the same dropout."""
+    p = {"bert": {"hidden_dropout_prob": 0.3}, "gpt2": {"resid_pdrop": 0.3}, "gemma2": {}}
+    p["bart"] = {"dropout": 0.3, "activation_dropout": 0.2}
+    task = zoo.ARCHITECTURES[name]
+    net = zoo.net(name, **p[name])  # type: ignore[arg-type]
+    model = tp.Model(net, zoo.tokenizer(task), task)
+    model.push(edited(name)[1][0])  # an older patch, which dropout reaches too
+    text, answer = ASKED[1], RIGHT[task][1]
+    mistake = Mistake.find(model, tp.Example(text, answer))
+    here = mistake.positions
+    assert isinstance(here, CachedPositions)
+    views = dropout.draw(mistake, torch.arange(2 if len(here.target) > 1 else 1), 6, seed=3)
+    torch.manual_seed(1)
+    n = len(views.wrong)
+    rows = Rows(torch.randn(n, 32), torch.ones(n), torch.randn(n, 32))
+    assert views.states is not None
+    delta = views.delta(torch.arange(6), rows, here.ffn.act).flatten(0, 1)
+    found = here.tail(here.tail.shift(views.states.flatten(0, 1), delta))
+    run = twin(model.net)
+    reading.widen(run, here.ffn, here.rows + rows)
+    run.train()
+    for key, part in run.named_modules():  # a classifier's own dropout is drawn at every step
+        if key == "dropout":
+            part.eval()
+    forced = model.task.force([text] * 6, [mistake.target] * 6)
+    with torch.no_grad():
+        torch.manual_seed(3)
+        wanted = model.task.logits(run(**forced.inputs), forced)
+    torch.testing.assert_close(found, wanted, atol=2e-3, rtol=1e-3)
+    dropped = {"bert": 0.3, "bart": 0.3, "gpt2": 0.3, "gemma2": 0.0}[name]
+    assert views.output_factor is not None
+    share = float((views.output_factor.abs() < 1e-3).float().mean())
+    assert share == pytest.approx(dropped, abs=0.1)
+
+
+def test_an_edit_is_the_same_each_time() -> None:
+    model = fresh("bert")
+    editor = tp.TPatcher(Paper(steps=30)).fit(model, TEXTS)
+    mistake = tp.Example(TEXTS[0], wrong_label(model, TEXTS[0]))
+    first = editor.edit(model, mistake)
+    torch.rand(3)
+    assert editor.edit(model, mistake).id == first.id
+
+
+def test_the_certificate_says_if_the_patch_fixes() -> None:
+    model = fresh("bert")
+    mistake = tp.Example(TEXTS[0], wrong_label(model, TEXTS[0]))
+    for steps, fixed in ((1, False), (400, True)):
+        solver = Paper(steps=steps, use_lm1=False, use_lm2=False)
+        patch = tp.TPatcher(solver).fit(model, TEXTS).edit(model, mistake)
+        assert patch.certificate.fixed is fixed
+        twin = model.twin()
+        twin.push(patch)
+        assert twin.correct([mistake]) == [fixed]
 
 
 def test_smoothed_cross_entropy() -> None:

@@ -46,15 +46,29 @@ class TPatcher(Editor):
         if isinstance(self.solver, Mapping):  # as a job that was written down has it
             self.solver = solver(**self.solver)
 
-    def fit(self, model: Model, examples: Sequence[str | Example] | Memory) -> Self:
-        """Build the memory: of ordinary texts or examples, or take one that was built before."""
+    def fit(
+        self,
+        model: Model,
+        examples: Sequence[str | Example] | Memory,
+        held_out: Sequence[str | Example] = (),
+    ) -> Self:
+        """Build the memory: of ordinary texts or examples, or take one that was built before.
+
+        By `held_out`, other examples (D_val), `Paper` decides when an edit is trained enough.
+        """
         if isinstance(examples, Memory):
             self.memory = examples
         else:
             items, layer = self.solver.items(examples), self._layer(model)
             reads = self.solver.reads if layer == -1 else "position"
             self.memory = Memory.collect(
-                model, items, layer=layer, reads=reads, progress=self.progress
+                model,
+                items,
+                layer=layer,
+                reads=reads,
+                progress=self.progress,
+                held_out=held_out,
+                skip_bos=self.solver.skips_bos,
             )
         self.solver.prepare(self.memory)
         return self

@@ -1,9 +1,11 @@
 """The KL patch, an ablation of T-Patcher's (paper, Table 3): l_m replaced by a KL divergence.
 
-On cached states: what the initial model makes of memory queries and of past edits, against what
-it makes of them with all neurons, the new ones included.
+The divergence is that of the model with the new neurons from the model just before this edit, with
+the patches it has by then: so the term does not ask a new patch to undo older ones. It is worked
+out on cached states, of memory queries that are drawn anew at every step and of past edits.
 """
 
+import random
 from collections.abc import Callable
 
 import torch
@@ -18,28 +20,34 @@ from tpatcher.nets.rows import Rows
 
 
 def kl_loss(
-    mistake: Mistake, memory: Memory, past: PastFixes, batch: int = 512, most: int = 100,
+    mistake: Mistake,
+    memory: Memory,
+    past: PastFixes,
+    batch: int = 512,
+    most: int = 100,
     seed: int = 0,
-) -> Callable[[Rows], Tensor]:  # fmt: skip
-    """KL(f0 ‖ f) over a batch of memory queries and of past edits, as a loss of new neurons."""
+) -> Callable[[Rows], Tensor]:
+    """KL(f_{t-1} ‖ f_t) as a loss of new neurons; each call draws memory queries and past edits."""
     here = mistake.positions
     if not isinstance(here, CachedPositions) or memory.states is None:
         raise BadInput(
             "the KL patch needs cached states: a memory collected at the last layer (layer=-1) of "
             "a model whose tail is known"
         )
-    draw = torch.Generator().manual_seed(seed)
-    some = torch.randperm(memory.split, generator=draw)[:batch]
-    old = torch.randperm(len(past.queries), generator=draw)[:most]
-    device = mistake.model.net.device
-    queries = torch.cat([memory.queries[some].float(), past.queries[old]]).to(device)
-    states = torch.cat([memory.states[some].float(), past.states[old]]).to(device)
-    with torch.no_grad():
-        initial = here.tail(states)
-        states = here.shifted(states, queries)
+    held, device = memory.states, mistake.model.net.device
+    draw = random.Random(f"{seed} {mistake.example.text}")  # other queries in every edit
+
+    def some(rows: int, most: int) -> list[int]:
+        return draw.sample(range(rows), min(most, rows))
 
     def loss(rows: Rows) -> Tensor:
+        known, old = some(memory.split, batch), some(len(past.queries), most)
+        queries = torch.cat([memory.queries[known].float(), past.queries[old]]).to(device)
+        states = torch.cat([held[known].float(), past.states[old]]).to(device)
+        with torch.no_grad():
+            states = here.shifted(states, queries)
+            before = here.tail(states)
         delta = rows.delta(here.ffn.act, queries)
-        return kl(initial, here.tail(here.tail.shift(states, delta)))
+        return kl(before, here.tail(here.tail.shift(states, delta)))
 
     return loss

@@ -18,7 +18,7 @@ from tpatcher.editors.tpatcher.phrases import Phrases
 from tpatcher.errors import BadInput, Damaged
 from tpatcher.example import Example, text_of
 from tpatcher.models.model import Model
-from tpatcher.models.traces import traces
+from tpatcher.models.traces import Trace, traces
 from tpatcher.nets.reading import Reads
 
 BLOCK = 16_384  # rows that are looked at together
@@ -30,6 +30,8 @@ class Memory:
 
     Every array is held once. `answers`, `states` and `texts` may be missing: then every query
     counts as one that could be hurt, and none can be named or checked through the tail.
+    `held_out` are queries (M, d) of other examples, D_val in the paper, by which the paper's
+    solver decides when to stop; a tenth of the memory serves for that if there are none.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Memory:
         owner: Tensor | None = None,
         gap: Tensor | None = None,
         texts: Sequence[str] = (),
+        held_out: Tensor | None = None,
     ) -> None:
         if queries.dim() != 2 or len(queries) < 2:
             raise BadInput(
@@ -47,6 +50,7 @@ class Memory:
             )
         self.queries, self.answers, self.states = queries, answers, states
         self.owner, self.gap, self.texts = owner, gap, list(texts)
+        self.held_out = held_out
         self._index = {text: i for i, text in enumerate(self.texts)}
 
     def __len__(self) -> int:
@@ -68,10 +72,13 @@ class Memory:
         dtype: torch.dtype = torch.float32,
         progress: bool = False,
         map_above: int = MAP_ABOVE,
+        held_out: Sequence[str | Example] = (),
+        skip_bos: bool = False,
     ) -> Self:
         """The queries at the answer positions of texts or examples, and their states.
 
         A plain text is followed along the model's own answer, an Example along its right one.
+        With `skip_bos`, a first position that only says <s> is left out.
         """
         if not items:
             raise BadInput("a memory needs texts; none were given")
@@ -81,6 +88,7 @@ class Memory:
             batches, total = traces(model, items, layer, reads=reads), -(-len(items) // 32)
             label, hidden = "collecting queries", not progress
             for part, _, seen in track(batches, label, total, transient=True, disable=hidden):
+                seen = _without_bos(model, seen) if skip_bos else seen
                 for name, file in files.items():
                     block: Tensor = getattr(seen, name).to(dtype).cpu()
                     width[name] = block.shape[1]
@@ -89,6 +97,8 @@ class Memory:
                 gap.append(seen.gap)
                 owner.append(torch.tensor(part)[seen.owner])
             held = {n: _held(file, dtype, width[n], map_above) for n, file in files.items()}
+        others = [seen for _, _, seen in traces(model, held_out, layer, reads=reads)]
+        others = [_without_bos(model, seen) if skip_bos else seen for seen in others]
         return cls(
             queries=held["queries"],
             answers=torch.cat(answers),
@@ -96,6 +106,9 @@ class Memory:
             owner=torch.cat(owner),
             gap=torch.cat(gap),
             texts=[text_of(item) for item in items],
+            held_out=torch.cat([seen.queries.to(dtype).cpu() for seen in others])
+            if others
+            else None,
         )
 
     @cached_property
@@ -163,8 +176,13 @@ class Memory:
 
     @property
     def split(self) -> int:
-        """Where the held-out part begins: a tenth, kept from training for early stopping."""
-        return len(self) - max(1, len(self) // 10)
+        """Where training on the memory ends: at its end, or a tenth before if none is held out."""
+        return len(self) - (max(1, len(self) // 10) if self.held_out is None else 0)
+
+    @property
+    def stopping_queries(self) -> Tensor:
+        """The queries (M, d) that decide when training stops, and are not trained on."""
+        return self.queries[self.split :] if self.held_out is None else self.held_out
 
     def save(self, directory: str | Path) -> None:
         """Save to a directory of .npy files, which load memory-mapped."""
@@ -189,10 +207,20 @@ class Memory:
         layer: int = -1,
         reads: Reads = "position",
         progress: bool = False,
+        held_out: Sequence[str | Example] = (),
+        skip_bos: bool = False,
     ) -> Self:
         """The memory in a directory, collected and saved there first if there is none."""
         if not (Path(directory) / "memory.json").is_file():
-            made = cls.collect(model, items, layer=layer, reads=reads, progress=progress)
+            made = cls.collect(
+                model,
+                items,
+                layer=layer,
+                reads=reads,
+                progress=progress,
+                held_out=held_out,
+                skip_bos=skip_bos,
+            )
             made.save(directory)
         return cls.load(directory)
 
@@ -217,8 +245,20 @@ class Memory:
             raise Damaged(f"the memory in {path} cannot be read: {error}") from error
 
 
-ARRAYS = ["queries", "answers", "states", "owner", "gap"]
+ARRAYS = ["queries", "answers", "states", "owner", "gap", "held_out"]
 RIDGE = 1e-3  # of the mean variance
+
+
+def _without_bos(model: Model, seen: Trace) -> Trace:
+    """A trace without the first positions of answers that say a token which is always the same."""
+    config = getattr(model.net, "generation_config", None)
+    always = [model.tokenizer.bos_token_id, getattr(config, "forced_bos_token_id", None)]
+    always = [token for token in always if token is not None]
+    if not model.task.generates or not always:
+        return seen
+    first = seen.owner.diff(prepend=torch.tensor([-1])) != 0
+    keep = ~(first & torch.isin(seen.tokens, torch.tensor(always)))
+    return Trace(**{name: held[keep.to(held.device)] for name, held in vars(seen).items()})
 
 
 def _held(file: Any, dtype: torch.dtype, width: int, map_above: int) -> Tensor:

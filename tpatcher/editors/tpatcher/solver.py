@@ -18,6 +18,7 @@ class Solver(ABC):
 
     name: ClassVar[str]
     reads: ClassVar[Reads] = "position"  # what keys of the last layer read
+    skips_bos: ClassVar[bool] = False  # its memory leaves out positions that only say <s>
 
     @abstractmethod
     def solve(self, mistake: Mistake, memory: Memory, past: PastFixes) -> Neurons:
