@@ -128,7 +128,7 @@ def test_the_rate_halves_on_a_plateau_of_the_edit_loss(monkeypatch: pytest.Monke
     rates, seen = [], []
 
     class Watched(ReduceLROnPlateau):
-        def step(self, metrics: Any, *rest: Any) -> None:
+        def step(self, metrics: Any, *rest: Any) -> None:  # type: ignore[override]
             super().step(metrics, *rest)
             seen.append(metrics)
             rates.append(self.optimizer.param_groups[0]["lr"])
