@@ -65,3 +65,16 @@ def test_sme_runs_every_folder_and_sums_up(setup: Setup, tmp_path: Path) -> None
     assert found["f0"]["train"]["examples"] == 8
     out = tpatcher(*words, "--folder", 2)
     assert "counted from 0" in str(out.exception)
+
+
+def test_sme_takes_the_caches_threshold_and_measures_negations(
+    setup: Setup, tmp_path: Path
+) -> None:
+    words = ["sme", setup.model, "--data", "own", "--path", setup.path, "--tr", 8, "--edits", 4]
+    words += ["--editor", "cache", "--knobs", '{"threshold": 1}', "--out", tmp_path]
+    out = tpatcher(*words)
+    assert out.exit_code == 0, (out.output, out.exception)
+    found = json.loads((tmp_path / "scores.json").read_bytes())
+    assert found["job"]["fields"] == {"threshold": 1}
+    assert {found["scores"][m] for m in ("SR", "ER", "TestR", "Negations")} == {1.0}
+    assert found["scores"]["Sisters"] is None
