@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from tpatcher.cli.common import Device, ModelName, app, console, logging_off, opened
+from tpatcher.cli.common import Device, ModelName, app, console, logging_off, opened, verbatim
 
 Traffic = Annotated[Path | None, Option(help="Texts that the model is used on, to be left alone.")]
 Canaries = Annotated[Path | None, Option(help="Examples that must stay right.")]
@@ -205,4 +205,4 @@ def _undo(model: str, store: str, device: str | None) -> None:
 
 
 def _say(text: str) -> None:
-    console.print(text, highlight=False)
+    console.print(verbatim(text), highlight=False)

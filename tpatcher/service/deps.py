@@ -89,11 +89,10 @@ class Service:
     def check_length(self, prompts: Sequence[str]) -> None:
         """Raise `BadInput` for a prompt beyond the model's context; the service never truncates."""
         context = self.task.context
-        for prompt in prompts:
-            if len(prompt) > context // 2:  # characters: only then can the tokens be too many
-                length = len(self.task.tokenize(prompt, verbose=False).input_ids)
-                if length > context:
-                    raise BadInput(f"a text has {length} tokens, but the model reads {context}")
+        # neither characters nor bytes bound the tokens: a tokenizer may spell one letter as 18
+        for ids in self.task.tokenize(list(prompts), verbose=False).input_ids:
+            if len(ids) > context:
+                raise BadInput(f"a text has {len(ids)} tokens, but the model reads {context}")
 
     def remember(self, text: str, reply: Reply, fired: dict[int, float]) -> None:
         """Keep a question that was answered, and count the fixes that fired for it."""
