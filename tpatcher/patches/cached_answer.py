@@ -81,7 +81,9 @@ def token_states(
 def _load_encoder(name: str) -> tuple[Any, Any]:
     """A sentence encoder and its tokenizer, from a directory or the hub."""
     try:
-        return AutoModel.from_pretrained(name).eval(), AutoTokenizer.from_pretrained(name)
+        stock: Any = {"trust_remote_code": False}  # or Transformers asks whether to run it
+        net = AutoModel.from_pretrained(name, **stock).eval()
+        return net, AutoTokenizer.from_pretrained(name, **stock)
     except (OSError, ValueError) as error:
         raise BadInput(f"cannot load the sentence encoder {name!r}: {error}") from error
 
@@ -97,6 +99,17 @@ class CachedAnswer(Patch):
     scope: Mapping[str, Tensor] = field(metadata={NAMED: True})  # state of the Scope
     counterfactual: Mapping[str, Tensor] = field(default_factory=dict, metadata={NAMED: True})
     encoder: str = ""  # of the scope classifier; empty: the edited model's own
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        size, width = self.scope["project"].shape
+        shapes = {"project": (size, width), "attend": (width,), "log_radius": ()}
+        if {k: tuple(t.shape) for k, t in self.scope.items()} != shapes:
+            raise ValueError(f"the scope does not have the parameters {shapes}")
+        if tuple(self.embedding.shape) != (size,):
+            raise ValueError(
+                f"the embedding has shape {tuple(self.embedding.shape)}, not {(size,)}"
+            )
 
     @classmethod
     def apply(cls, net: nn.Module, before: Sequence[Patch], after: Sequence[Patch]) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
 
 from tpatcher.errors import WrongBase
@@ -25,12 +24,6 @@ class Weights(Patch):
     kind: ClassVar[str] = "weights"
     removable_alone: ClassVar[bool] = False  # newer patches were computed on top of it
     values: Mapping[str, Tensor] = field(metadata={NAMED: True})
-
-    def __post_init__(self) -> None:
-        for name, tensor in self.values.items():
-            if not torch.isfinite(tensor).all():
-                raise ValueError(f"{name} holds NaN or infinity")
-        super().__post_init__()
 
     def check(self, net: nn.Module) -> None:
         parameters = dict(net.named_parameters())
