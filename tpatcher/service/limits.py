@@ -14,6 +14,7 @@ class Limits:
     """The limits of a service; the defaults suit one machine."""
 
     body: int = 1 << 20  # bytes
+    body_seconds: float = 15.0  # until a body is there
     text: int = 8_000  # characters
     batch: int = 64  # texts in one request
     queue: int = 512  # questions that wait

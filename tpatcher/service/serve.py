@@ -19,6 +19,7 @@ from tpatcher.models.loading import load
 from tpatcher.models.model import Model
 from tpatcher.service.app import create_app
 from tpatcher.service.auth import Access, is_loopback
+from tpatcher.service.connections import BoundedProtocol
 from tpatcher.service.guard import Rules
 from tpatcher.service.limits import Limits
 from tpatcher.service.live import Deployment
@@ -75,6 +76,9 @@ def serve(
         app,
         host=host,
         port=port,
+        http=BoundedProtocol,
+        backlog=128,
+        proxy_headers=False,  # or callers could give themselves any address
         timeout_graceful_shutdown=drain,
         server_header=False,
         log_level="warning",

@@ -1,6 +1,5 @@
 """Opening a store's database, and making its tables."""
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -80,7 +79,7 @@ def file_of(engine: sa.Engine) -> tuple[int, int] | None:
     if engine.dialect.name != "sqlite":
         return None
     try:
-        found = os.stat(str(engine.url.database))
+        found = Path(str(engine.url.database)).stat()
     except OSError:
         return None
     return found.st_dev, found.st_ino
