@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, TypeVar
@@ -39,6 +40,7 @@ class Service:
         self.audit = Audit(lambda: live.store)
         self.batcher = Batcher(live.answer, size=32, limit=limits.queue)
         self.streams = ThreadPoolExecutor(2, "stream")  # generate token by token
+        self.free_streams = threading.BoundedSemaphore(limits.streams)
         self._store_lane = Lane("requests to the store", limits.store, STORE_THREADS)
         self.follower = Follower(live, metrics)
         metrics.gauge("patches", "Fixes that are live.", lambda: len(live.now.ids))
@@ -71,6 +73,11 @@ class Service:
         except TPatcherError as error:
             line = {"not kept": str(error), "who": who, "what": what, **detail}
             LOG.warning("%s", json.dumps(line))
+
+    @property
+    def private(self) -> bool:
+        """Whether texts of others are shown to nobody."""
+        return self.live.now.deployment.guard.rules.private
 
     @property
     def task(self) -> Task:

@@ -42,6 +42,7 @@ def serve(
     max_flips: int = Rules.max_flips,
     max_firing_share: float = Rules.max_firing_share,
     shadow: bool = Rules.shadow,
+    private: bool = Rules.private,
     task: str | None = None,
     device: str | None = None,
     drain: int = 30,
@@ -66,7 +67,7 @@ def serve(
         canaries=canaries,
         access=access,
         limits=limits,
-        rules=Rules(max_flips, max_firing_share, shadow),
+        rules=Rules(max_flips, max_firing_share, shadow, private),
     )
     # A forward pass takes Python's lock hundreds of times, and each time waits this long for the
     # writer if that is in Python too: at the usual 5 ms an answer would take a second beside it.
@@ -104,8 +105,10 @@ def build(
         try:
             taught = learned(opened)
             memory = load_memory(model, traffic, name, taught, progress)
-            examples = [*load_canaries(model, canaries, memory), *taught]
-            return Deployment.of(model, TPatcher().fit(model, memory), opened, examples, rules)
+            examples = load_canaries(model, canaries, memory)
+            binding = [e.text for e in examples] if canaries is not None else []
+            editor = TPatcher().fit(model, memory)
+            return Deployment.of(model, editor, opened, [*examples, *taught], rules, binding)
         except BaseException:
             opened.close()
             raise

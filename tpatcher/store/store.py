@@ -197,6 +197,12 @@ class Store:
             raise NotFound(f"there is no fix {id}")
         return found[0]
 
+    def made_since(self, who: str, since: str) -> int:
+        """How many fixes a caller has made since a time, live or not."""
+        query = sa.select(sa.func.count()).where(PATCH.c.who == who, PATCH.c.at >= since)
+        with self.reading() as connection:
+            return int(connection.execute(query).scalar_one())
+
     def by_key(self, who: str, key: str) -> Fix | None:
         """The fix that this caller made under this key before, if any."""
         query = LISTED.where(PATCH.c.who == who, PATCH.c.key == key)
