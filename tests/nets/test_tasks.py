@@ -81,3 +81,8 @@ def test_a_short_text_of_many_tokens_is_cut_with_a_warning_too() -> None:
 def test_an_answer_of_thousands_of_digits_is_no_label() -> None:
     with pytest.raises(BadInput):
         fresh("bert").task.canonical("9" * 5000)
+
+
+def test_half_a_character_is_refused() -> None:
+    with pytest.raises(BadInput, match="half a character"):
+        fresh("bert").answer(["who \ud800 ?"])

@@ -20,7 +20,7 @@ Call = Callable[..., Any]
 @pytest.fixture
 def call(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Call]:
     """Sends a request by the role that comes first."""
-    tokens = {role: issue(tmp_path / "t", role, role) for role in ROLES}
+    tokens: dict[str, str] = {role: issue(tmp_path / "t", role, role) for role in ROLES}
     options = {"limits": Limits(reports_each=2, fixes_a_day=2), **getattr(request, "param", {})}
     with served.client(tmp_path / "s.db", access=Access.read(tmp_path / "t"), **options) as client:
 

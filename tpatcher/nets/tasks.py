@@ -117,6 +117,8 @@ class Task(ABC):
         for text in texts:
             if not text.strip():
                 raise BadInput("an empty text was given; a question needs at least one word")
+            if any("\ud800" <= c <= "\udfff" for c in text):
+                raise BadInput(f"a text holds half a character: {text!r:.60}")
         options = {"padding": True, "padding_side": side, "truncation": True, **more}
         out = self.tokenize(list(texts), return_tensors="pt", max_length=self.context, **options)
         for text, length in zip(texts, out["attention_mask"].sum(-1).tolist(), strict=True):
