@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -282,6 +282,7 @@ def test_rephrasings_can_be_shown_to_the_editor() -> None:
 
 CHILD = """
 import sys
+from dataclasses import fields
 from pathlib import Path
 from tests.test_sme import small_run
 for step in small_run(Path(sys.argv[1])):
@@ -452,3 +453,15 @@ def test_what_let_its_weights_go_cannot_be_bared() -> None:
     assert torch.equal(logits(model), edited)
     model.set_patches(())
     assert torch.equal(logits(model), f0)
+
+
+def test_a_text_may_hold_what_unicode_calls_a_line_break(tmp_path: Path) -> None:
+    log = sme.Log(tmp_path)
+    log.begin({"N": 1})
+    names = {f.name for f in fields(sme.Step)}
+    text = "one\u2028two\u0085three\x0bfour"
+    known = {"index": 0, "text": text, "retained": {}, "patch": None}
+    step = sme.Step(**{name: known.get(name, 0) for name in names})  # type: ignore[arg-type]
+    log.write(step, None)
+    assert [one.text for one in sme.read(tmp_path)[1]] == [text]
+    assert [one.text for one in sme.Log(tmp_path).begin({"N": 1})] == [text]

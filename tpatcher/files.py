@@ -11,7 +11,7 @@ from typing import Any
 from tpatcher.errors import BadInput
 
 
-def write_atomic(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Write a file so that after a kill it holds the old content or the new one, never half."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -19,7 +19,7 @@ def write_atomic(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)
+        os.chmod(name, mode)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

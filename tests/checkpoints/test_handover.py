@@ -3,16 +3,18 @@
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from tests import postgres as pg
 from tests.checkpoints.test_consolidate import EASY, TEXTS
 from tests.service import served
 from tests.service.served import ASKED, wrong
+from tpatcher.checkpoints.consolidate import consolidate
 from tpatcher.checkpoints.handover import move
 from tpatcher.errors import BadInput, Refused, StaleHead, StoreMoved
 from tpatcher.example import Example
 from tpatcher.models.loading import load
-from tpatcher.store import location
+from tpatcher.store import engine, location
 from tpatcher.store.location import follow, learned, successor, undo_move
 from tpatcher.store.store import Store
 
@@ -144,6 +146,45 @@ def test_stopped_before_the_entry_nothing_is_left_and_after_it_nothing_is_taken_
 
 def test_a_new_store_must_be_new(tmp_path: Path) -> None:
     store, model = fixed(tmp_path / "s.db", ASKED), served.fitted()[0]
-    with pytest.raises(BadInput, match="is a store already"):
+    with pytest.raises(BadInput, match="cannot be the new store"):
         move(model, store, TEXTS, tmp_path / "new", tmp_path / "s.db")
+    store.close()
+
+
+def test_a_move_that_fails_drops_no_table_of_something_else(
+    url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    place = new_place(url, tmp_path, request) or str(tmp_path / "other.db")
+    other = engine.connect(place)
+    with other.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE report (colour TEXT)"))
+    store, model = fixed(url, ASKED), served.fitted()[0]
+    with pytest.raises(BadInput, match="cannot be the new store"):
+        move(model, store, TEXTS, tmp_path / "new", place, settings=EASY)
+    with other.connect() as connection:
+        assert sa.inspect(connection).get_table_names() == ["report"]
+    other.dispose()
+    store.close()
+
+
+def test_a_move_that_fails_drops_no_store_that_appeared_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, model = fixed(tmp_path / "s.db", ASKED), served.fitted()[0]
+    place = tmp_path / "other.db"
+
+    def teach(*args: object, **more: object) -> object:
+        made = consolidate(*args, **more)  # type: ignore[arg-type]
+        theirs = Store(place, made[0].base)
+        theirs.append(store.live()[0])
+        theirs.close()
+        return made
+
+    monkeypatch.setattr("tpatcher.checkpoints.handover.consolidate", teach)
+    with pytest.raises(BadInput, match="tables already"):
+        move(model, store, TEXTS, tmp_path / "new", place, settings=EASY)
+    assert successor(store) is None and not (tmp_path / "new").exists()
+    kept = Store.existing(place)
+    assert kept.live_ids() == [1]
+    kept.close()
     store.close()

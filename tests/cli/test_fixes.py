@@ -205,3 +205,35 @@ def test_help_lists_what_users_need_before_what_researchers_need() -> None:
     names = ["fix", "answer", "undo", "log", "bake", "serve", "demo", "sme", "reproduce"]
     places = [said.index(f"│ {name} ") for name in names]
     assert places == sorted(places)
+
+
+def test_brackets_and_control_characters_in_a_text_are_harmless(tmp_path: Path) -> None:
+    served.save(tmp_path)
+    model, fixes = tmp_path / "model", tmp_path / "fixes"
+    asked = "[/INST] rome is in peru [citation needed] \x1b]0;owned\x07 \u202e\u2028"
+    fix = ["fix", model, "--patches", fixes, "--traffic", tmp_path / "texts.txt", "--text", asked]
+    right = served.wrong(load(model).answer([asked])[0])
+    log = ["log", "--patches", fixes]
+    undo = ["undo", model, "--patches", fixes]
+    made = tpatcher(*fix, "--answer", right)
+    assert made.exit_code == 0, made.output
+    id = json.loads(tpatcher(*log, "--json").output)["id"]
+    for out in (made, tpatcher(*fix, "--answer", right), tpatcher(*fix, "--answer", "[/x] no")):
+        assert "[/INST] rome" in out.output or "[/x] no" in out.output
+        assert not any(sign in out.output for sign in "\x1b\x07\u202e\u2028")
+    table = tpatcher(*log)
+    assert table.exit_code == 0 and "[citation needed]" in "".join(table.output.split("│"))
+    assert not any(sign in table.output for sign in "\x1b\x07\u202e\u2028")
+    assert json.loads(tpatcher(*log, "--json").output)["example"]["text"] == asked
+    assert tpatcher(*undo, id).exit_code == 0
+    assert isinstance(tpatcher(*undo, "[/x]").exception, TPatcherError)
+
+
+def test_an_error_with_brackets_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["tpatcher", "log", "--patches", "/no[/where]\x1b[2J"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    said = capsys.readouterr().err
+    assert "/no[/where]\\u001b[2J" in said.replace("\n", "")

@@ -1,5 +1,6 @@
 """Loading a model: its task is found, and what cannot be used is refused."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,17 @@ def test_nan_weights_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(BadInput, match=r"classifier.weight holds NaN"):
         tp.load(saved(tmp_path, "bert", spoil))
+
+
+def test_code_that_comes_with_a_model_is_never_run_nor_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = tmp_path / "ran"
+    (tmp_path / "evil.py").write_text(f"open({str(ran)!r}, 'w')\nclass Config: ...\n")
+    config = {"model_type": "unheard-of", "auto_map": {"AutoConfig": "evil.Config"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    asked = list[str]()
+    monkeypatch.setattr("builtins.input", lambda question="": asked.append(question) or "y")
+    with pytest.raises(BadInput):
+        tp.load(tmp_path)
+    assert asked == [] and not ran.exists()

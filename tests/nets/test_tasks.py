@@ -70,3 +70,19 @@ def test_batches_and_padding_do_not_change_answers() -> None:
         model = fresh(name)
         together = model.answer(TEXTS[:12], batch=12)
         assert together == [model.answer([text])[0] for text in TEXTS[:12]]
+
+
+def test_a_short_text_of_many_tokens_is_cut_with_a_warning_too() -> None:
+    model = tp.load("builtin-fc")  # bytes are tokens: three for a Chinese character
+    with pytest.warns(UserWarning, match="cut to the model's 64"):
+        assert len(model.answer(["罗马在秘鲁" * 5])) == 1
+
+
+def test_an_answer_of_thousands_of_digits_is_no_label() -> None:
+    with pytest.raises(BadInput):
+        fresh("bert").task.canonical("9" * 5000)
+
+
+def test_half_a_character_is_refused() -> None:
+    with pytest.raises(BadInput, match="half a character"):
+        fresh("bert").answer(["who \ud800 ?"])

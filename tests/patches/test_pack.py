@@ -4,18 +4,23 @@ import json
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save as save_tensors
 
 import tpatcher as tp
 from tests.helpers import edited, fresh, logits, wearing
 from tests.store.made import patch
 from tpatcher.errors import BadInput, Damaged, StaleHead, TPatcherError, WrongBase
 from tpatcher.patches import from_bytes, pack
+from tpatcher.patches.cached_answer import CachedAnswer
+from tpatcher.patches.codebook import Codebook
 from tpatcher.patches.neurons import Neurons
+from tpatcher.store.store import Store
 
 
 def test_save_and_load(tmp_path: Path) -> None:
@@ -198,3 +203,83 @@ def test_a_reader_looks_again_if_the_tensors_have_gone(
     real = pack.index
     monkeypatch.setattr(pack, "index", lambda path: answers.pop() if answers else real(path))
     assert [p.id for p in pack.read(tmp_path)] == [patch(2).id]
+
+
+def spoiled(**more: object) -> bytes:
+    """A patch's bytes with other tensors or other metadata; None takes something out."""
+    good = patch(1)
+    tensors = {**good.tensors, **{k: t for k, t in more.items() if isinstance(t, torch.Tensor)}}
+    meta = {**good.meta, **{k: v for k, v in more.items() if k not in tensors}}
+    return save_tensors(tensors, metadata={"tpatcher": json.dumps(meta)})
+
+
+MALFORMED = {
+    "layer": "x", "layer ": True, "id": 5, "editor": None, "kind": "foreign", "kind ": ["neurons"],
+    "example": 5, "certificate": 5, "keys": torch.ones(1, 32, dtype=torch.bool),
+    "values": torch.full((1, 32), torch.nan), "queries": torch.ones(1, 32, dtype=torch.int64),
+    "bias": torch.ones(2), "states": torch.ones(3, 32), "tokens": torch.ones(1),
+    "keys ": torch.ones(32), "keys  ": torch.ones(1, 32).to(torch.float8_e5m2),
+    "more": torch.ones(1), "more/of": torch.ones(1), "unknown": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_patch_is_refused(name: str) -> None:
+    with pytest.raises(TPatcherError):
+        from_bytes(spoiled(**{name.strip(): MALFORMED[name]}))
+
+
+def test_metadata_that_is_nested_too_deeply_is_refused() -> None:
+    deep = "[" * 200_000
+    with pytest.raises(Damaged):
+        from_bytes(save_tensors({"a": torch.ones(1)}, metadata={"tpatcher": deep}))
+    with pytest.raises(Damaged):
+        from_bytes(save_tensors({"a": torch.ones(1)}, metadata={"tpatcher": "5"}))
+
+
+@pytest.mark.parametrize("content", [
+    '{"file": 5}', '{"file": null, "sha256": 1}', '{"file": "x", "sha256": 5}', "5", "[" * 200_000,
+])  # fmt: skip
+def test_a_malformed_index_is_refused(tmp_path: Path, content: str) -> None:
+    pack.write(tmp_path, [patch(1)], pack.Base("bert", "f"))
+    start = '{"base": {"name": "b", "fingerprint": "f"}, "patches": [], "tensors": '
+    (tmp_path / "patches.json").write_text(start + content + "}")
+    with pytest.raises(Damaged):
+        pack.read(tmp_path)
+
+
+@pytest.mark.parametrize("change", [
+    {"radii": torch.tensor([torch.nan])}, {"radii": torch.ones(2)}, {"values": torch.ones(2, 3)},
+    {"keys": torch.ones(4)}, {"tokens": torch.ones(1)}, {"layer": "x"},
+])  # fmt: skip
+def test_a_malformed_codebook_is_refused(change: dict[str, object]) -> None:
+    good: dict[str, Any] = {
+        "example": None, "editor": "grace", "layer": -1, "keys": torch.ones(1, 4),
+        "radii": torch.ones(1), "values": torch.ones(1, 3), "tokens": torch.tensor([1]),
+    }  # fmt: skip
+    assert Codebook(**good).id
+    with pytest.raises((ValueError, IndexError)):
+        Codebook(**{**good, **change})
+
+
+def test_a_cached_answer_without_its_scope_is_refused() -> None:
+    scope = {"project": torch.ones(2, 3), "attend": torch.ones(3), "log_radius": torch.tensor(0.0)}
+    good: dict[str, Any] = {"example": None, "editor": "serac", "answer": "yes"}
+    assert CachedAnswer(**good, scope=scope, embedding=torch.ones(2)).id
+    for bad in ({}, {**scope, "attend": torch.ones(2)}, {"project": torch.ones(2, 3)}):
+        with pytest.raises((ValueError, KeyError)):
+            CachedAnswer(**good, scope=bad, embedding=torch.ones(2))
+    with pytest.raises(ValueError, match="embedding"):
+        CachedAnswer(**good, scope=scope, embedding=torch.ones(3))
+
+
+def test_an_import_refuses_a_pack_with_a_malformed_patch(tmp_path: Path) -> None:
+    base = pack.Base("bert", "f")
+    pack.write(tmp_path / "p", [patch(1), patch(2)], base)
+    index = tmp_path / "p" / "patches.json"
+    index.write_text(index.read_text().replace('"layer": -1', '"layer": "x"', 1))
+    store = Store(tmp_path / "s.db", base)
+    with pytest.raises(Damaged):
+        store.import_pack(tmp_path / "p")
+    assert store.head == 0
+    store.close()

@@ -24,6 +24,7 @@ from tpatcher.editors import TPatcher
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.service.app import create_app
+from tpatcher.service.connections import BoundedProtocol
 from tpatcher.service.guard import Rules
 from tpatcher.service.live import Deployment
 from tpatcher.store.store import Store
@@ -76,7 +77,9 @@ def client(url: str | Path, name: str = "bert", **more: Any) -> Iterator[TestCli
 def listening(app: FastAPI) -> Iterator[str]:
     """A real port; gives the service's address."""
     port = free_port()
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
+    server = uvicorn.Server(
+        uvicorn.Config(app, port=port, log_level="warning", http=BoundedProtocol)
+    )
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:

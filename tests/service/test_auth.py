@@ -1,6 +1,7 @@
 """Tokens, roles, and what is refused before any of that."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,3 +95,17 @@ def test_a_token_needs_a_name_of_its_own_and_a_role(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_counts_as_this_machine(host: str, local: bool) -> None:
     assert is_loopback(host) is local
+
+
+def test_the_file_of_tokens_is_never_readable_by_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes, real = list[int](), os.replace
+
+    def replace(made: str, path: Path) -> None:
+        modes.append(Path(made).stat().st_mode & 0o777)
+        real(made, path)
+
+    monkeypatch.setattr("os.replace", replace)
+    issue(tmp_path / "t", "ann", "fix")
+    assert modes == [0o600]

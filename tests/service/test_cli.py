@@ -55,6 +55,7 @@ def test_token_and_serve(tmp_path: Path) -> None:
         "--flips": 5,
         "--share": 0.5,
         "--deadline": 60,
+        "--fixes-a-day": 7,
         "--drain": 60,
         "--device": "cpu",
     }

@@ -92,7 +92,7 @@ def test_a_patch_that_does_not_fit_the_model_is_left_out(tmp_path: Path) -> None
     url = tmp_path / "s.db"
     _, after = filled(url)
     store = Store(url, served.fitted()[0].base)
-    store.append(replace(patch(9), layer="x"))  # type: ignore[arg-type]
+    store.append(replace(patch(9), layer=-99))
     store.append(patch(8, d=7))
     store.close()
     with served.client(url) as client:

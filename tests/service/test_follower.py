@@ -242,3 +242,18 @@ def test_readyz_says_why_and_for_as_long_as_it_lasts(
         assert "nowhere" in found[-1].json()["error"]["message"]
         undo_move(live.store)
         until(lambda: client.get("/readyz").status_code == 200)
+
+
+def test_a_file_that_was_removed_takes_no_fix_and_is_not_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "PATIENCE", 1.0)
+    with served.client(tmp_path / "s.db") as client:
+        said = client.post("/v1/answer", json={"text": ASKED}).json()["answers"][0]["answer"]
+        for part in tmp_path.glob("s.db*"):
+            part.unlink()
+        made = client.post("/v1/fixes", json={"text": ASKED, "answer": wrong(said)})
+        assert (made.status_code, made.json()["error"]["type"]) == (503, "NotStored")
+        until(lambda: "removed or replaced" in client.get("/readyz").text)
+        assert client.get("/readyz").status_code == 503
+        assert client.post("/v1/answer", json={"text": ASKED}).status_code == 200

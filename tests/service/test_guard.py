@@ -1,5 +1,6 @@
 """The guard sees what a bad patch would do, by itself and whatever made the patch."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,9 @@ from tests.service.served import ASKED, texts, wrong
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.patches.neurons import Neurons
+from tpatcher.service.answering import TracedModel
 from tpatcher.service.guard import Guard, Rules, broken_fixes
+from tpatcher.service.recent import Question
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +94,51 @@ def test_the_same_text_fixed_again_is_not_a_broken_fix(
     after = worn.twin()
     after.push(again)
     assert broken_fixes(worn, after, again, other) == []
+
+
+def asked(model: Model, texts: list[str], answer: int) -> list[Question]:
+    """Questions that were asked, all answered alike, with the queries of the text that is fixed."""
+    reply = TracedModel(model).answer([ASKED])[0]
+    tokens = torch.full((len(reply.queries),), answer)
+    return [Question(text, "no", reply.queries, tokens) for text in texts]
+
+
+def test_a_common_mistake_is_not_refused_for_being_common(
+    good: tuple[Model, Neurons, Example],
+) -> None:
+    model, patch, example = good
+    other = next(i for i in range(3) if i not in patch.tokens.tolist())
+    recent = asked(model, [f"{ASKED} {n}" for n in range(411)], other)
+    after = with_patch(model, patch)
+    verdict = guard(model).check(model, (), after, patch, example, recent)
+    assert not verdict.reasons and verdict.share == 0.0
+    assert (verdict.asked, verdict.asked_firing) == (411, 411)  # it is said, and refuses nothing
+
+
+def test_the_operators_canaries_bind_everyone_but_an_admin() -> None:
+    model, editor = served.fitted()
+    text = texts()[0]
+    right = model.answer([text])[0]
+    canary, fix = Example(text, right), Example(text, wrong(right))
+    patch = editor.edit(model, fix)
+    after = model.twin()
+    after.push(patch)
+    drawn = Guard(model, [canary], editor.memory, Rules())
+    own = Guard(model, [canary], editor.memory, Rules(), binding=[text])
+    for checker, admin, refused in ((drawn, False, False), (own, False, True), (own, True, False)):
+        verdict = checker.check(model, (), after, patch, fix, by_admin=admin)
+        assert verdict.refuses is refused
+        assert any("only an admin" in reason for reason in verdict.reasons) is refused
+    back = editor.edit(after, canary, supersede=True)  # to make it right again is everybody's
+    again = after.twin()
+    again.push(back)
+    assert not own.check(after, (1,), again, back, canary).reasons
+
+
+def test_a_private_guard_names_no_text_of_others(good: tuple[Model, Neurons, Example]) -> None:
+    model, patch, example = good
+    bad = everywhere(patch)
+    verdict = guard(model, private=True).check(model, (), with_patch(model, bad), bad, example)
+    assert verdict.refuses and len(verdict.flipped) == 20 and verdict.nearest
+    said = json.dumps(verdict.to_json())
+    assert not any(text in said for text in texts())

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from fastapi.testclient import TestClient
 
 from tests.service import served
@@ -23,3 +24,34 @@ def test_a_body_that_is_too_large_is_refused_however_it_is_sent(tmp_path: Path) 
         for content in (b"a" * 101, iter([b"a" * 60, b"a" * 60])):  # with its length, and without
             found = client.post("/v1/answer", content=content)
             assert (found.status_code, found.json()["error"]["type"]) == (413, "TooLarge")
+
+
+def test_every_response_has_the_security_headers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served.client(tmp_path / "s.db", limits=Limits(body=100)) as client:
+        monkeypatch.setattr(client.app.state.service, "check_length", lambda texts: 1 / 0)  # type: ignore[attr-defined]
+        found = [
+            *(client.get(path) for path in ("/", "/docs", "/openapi.json", "/healthz", "/nowhere")),
+            client.post("/v1/answer", json={"text": "a" * 200}),
+            client.post("/v1/answer", json={"text": "a"}, headers={"Host": "evil.example"}),
+            client.post("/v1/answer", json={"text": "a"}),
+        ]
+    assert [one.status_code for one in found] == [200, 200, 200, 200, 404, 413, 403, 500]
+    for one in found:
+        assert one.headers["X-Content-Type-Options"] == "nosniff"
+        assert one.headers["Referrer-Policy"] == "no-referrer"
+        assert one.headers["Cache-Control"] == "no-store"
+        assert "frame-ancestors 'none'" in one.headers["Content-Security-Policy"]
+        assert "script-src 'unsafe-inline'" not in one.headers["Content-Security-Policy"]
+        if one.status_code >= 400:
+            assert set(one.json()["error"]) == {"type", "message"}
+
+
+def test_the_documents_load_nothing_from_elsewhere(tmp_path: Path) -> None:
+    with served.client(tmp_path / "s.db") as client:
+        found = client.get("/docs").text
+        paths = client.get("/openapi.json").json()["paths"]
+        assert client.get("/redoc").status_code == 404
+    assert not any(sign in found for sign in ("http:", "https:", "<script", "//"))
+    assert all(path in found for path in paths) and "rephrasings, optional" in found

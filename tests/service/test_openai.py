@@ -14,6 +14,7 @@ from tests.service import served
 from tests.service.served import ASKED
 from tpatcher.models.model import Model
 from tpatcher.service.answering import Reply, TracedModel
+from tpatcher.service.limits import Limits
 
 RIGHT = "william shakespeare"
 
@@ -168,3 +169,12 @@ def test_a_prompt_that_fills_the_context_is_answered_or_refused(tmp_path: Path, 
         assert made.status_code == (201 if words < 63 else 422), made.text
         if words in (63, 64):
             assert "context" in made.json()["error"]["message"]
+
+
+def test_only_so_many_answers_are_streamed_at_once(tmp_path: Path) -> None:
+    body = {"prompt": ASKED, "stream": True}
+    for limit, statuses in ((0, [429]), (1, [200, 200, 200])):
+        one = served.client(tmp_path / f"{limit}.db", "gpt2", limits=Limits(streams=limit))
+        with one as client:
+            for status in statuses:
+                assert client.post("/v1/completions", json=body).status_code == status

@@ -8,8 +8,13 @@ from fastapi.testclient import TestClient
 
 from tests.service import served
 from tests.service.served import ASKED, wrong
+from tpatcher.editors import TPatcher
+from tpatcher.models.loading import load
+from tpatcher.service.app import create_app
 from tpatcher.service.guard import Rules
 from tpatcher.service.limits import Limits
+from tpatcher.service.live import Deployment
+from tpatcher.store.store import Store
 
 
 @pytest.fixture
@@ -214,6 +219,21 @@ def test_too_much_is_refused_with_a_reason(tmp_path: Path) -> None:
 def test_a_text_beyond_the_models_context_is_named_not_cut(client: TestClient) -> None:
     found = client.post("/v1/answer", json={"text": "red " * 100})
     assert found.status_code == 422 and "the model reads 64" in found.text
+
+
+def test_a_short_text_of_many_tokens_is_named_too(tmp_path: Path) -> None:
+    model = load("builtin-fc")
+    editor = TPatcher().fit(model, list(served.texts()))
+    app = create_app(Deployment.of(model, editor, Store(tmp_path / "s.db", model.base)))
+    text = "罗马在秘鲁" * 5  # three tokens a character
+    with TestClient(app, base_url="http://127.0.0.1", client=("127.0.0.1", 1)) as client:
+        for path, body in (
+            ("answer", {"text": text}),
+            ("fixes", {"text": text, "answer": "SUPPORTS"}),
+            ("fixes", {"text": ASKED, "answer": "SUPPORTS", "rephrasings": [text]}),
+        ):
+            found = client.post(f"/v1/{path}", json=body)
+            assert found.status_code == 422 and "the model reads 64" in found.text
 
 
 def test_what_the_framework_refuses_has_a_type_of_its_own(client: TestClient) -> None:

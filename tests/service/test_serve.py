@@ -1,6 +1,7 @@
 """What the service loads before it listens."""
 
 import signal
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +12,11 @@ import pytest
 from tests.service import served
 from tpatcher.errors import BadInput
 from tpatcher.example import Example
-from tpatcher.service.serve import load_canaries, load_memory, serve
+from tpatcher.service.connections import BoundedProtocol
+from tpatcher.service.live import Deployment
+from tpatcher.service.serve import build, load_canaries, load_memory, serve
+
+MODULE = sys.modules["tpatcher.service.serve"]  # the package has a function of that name
 
 
 def test_without_tokens_it_listens_on_this_machine_only() -> None:
@@ -76,3 +81,30 @@ def test_canaries_are_the_users_own_or_a_sample_of_the_memory(tmp_path: Path) ->
     assert editor.memory is not None
     assert load_canaries(model, file, editor.memory) == [Example("is it red ?", "yes")]
     assert len(load_canaries(model, None, editor.memory)) == 200
+
+
+def test_nobody_can_give_themselves_another_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, object] = {}
+    monkeypatch.setattr(MODULE, "load", lambda *args, **more: None)
+    monkeypatch.setattr(MODULE, "build", lambda *args, **more: None)
+    monkeypatch.setattr("sys.setswitchinterval", lambda seconds: None)
+    monkeypatch.setattr("logging.basicConfig", lambda **more: None)
+    monkeypatch.setattr("uvicorn.run", lambda app, **more: given.update(more))
+    serve("model", store=tmp_path / "s.db")
+    assert given["proxy_headers"] is False and given["http"] is BoundedProtocol
+
+
+def test_the_users_own_canaries_bind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "texts.txt").write_text("\n".join(served.texts()))
+    (tmp_path / "canaries.jsonl").write_text('{"text": "is it red ?", "answer": "yes"}\n')
+    made = list[Deployment]()
+    monkeypatch.setattr(MODULE, "create_app", lambda deployment, **more: made.append(deployment))
+    model = served.fitted()[0]
+    for file in (None, tmp_path / "canaries.jsonl"):
+        build(model, tmp_path / "s.db", traffic=tmp_path / "texts.txt", canaries=file)
+    assert [one.guard.binding for one in made] == [set(), {"is it red ?"}]
+    for one in made:
+        one.store.close()

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from tests.store.made import patch
 from tpatcher.errors import BadInput, Damaged, NotStored, WrongBase
 from tpatcher.patches.pack import Base
-from tpatcher.store.engine import VERSION
+from tpatcher.store.engine import VERSION, connect
 from tpatcher.store.store import Store
 from tpatcher.store.tables import ABOUT
 
@@ -106,3 +106,56 @@ def test_a_store_of_another_version_is_refused(
     again = Store(url, base)
     assert [p.id for p in again.live()] == [patch(1).id]
     again.close()
+
+
+@pytest.mark.parametrize("table", ["report", "event", "about"])
+def test_tables_of_something_else_are_left_alone(url: str, base: Base, table: str) -> None:
+    other = connect(url)
+    with other.begin() as connection:
+        connection.execute(sa.text(f"CREATE TABLE {table} (colour TEXT)"))
+        connection.execute(sa.text(f"INSERT INTO {table} VALUES ('red')"))
+    with pytest.raises((BadInput, NotStored)):
+        Store(url, base)
+    with pytest.raises(BadInput, match=f"tables already that a new store would make .{table}"):
+        Store(url, base, new=True)
+    with other.connect() as connection:
+        assert sa.inspect(connection).get_table_names() == [table]
+        assert connection.execute(sa.text(f"SELECT colour FROM {table}")).scalar_one() == "red"
+    other.dispose()
+
+
+def test_a_store_that_is_there_is_not_new(url: str, base: Base) -> None:
+    Store(url, base, new=True).close()
+    with pytest.raises(BadInput, match="tables already"):
+        Store(url, base, new=True)
+    Store(url, base).close()
+
+
+@pytest.mark.parametrize("bad", ["postgresql+psycopg2", "postgresql+nope", "mysql"])
+@pytest.mark.parametrize("port", ["5432", "port"])
+def test_an_error_does_not_show_the_password(base: Base, bad: str, port: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        Store(f"{bad}://bob:S3cretPw@host:{port}/db", base)
+    assert "S3cretPw" not in str(refused.value)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_was_removed_or_replaced_is_noticed(
+    tmp_path: Path, base: Base, replaced: bool
+) -> None:
+    file = tmp_path / "s.db"
+    store = Store(file, base)
+    store.append(patch(1))
+    other = Store(tmp_path / "other.db", base)
+    other.close()
+    for part in tmp_path.glob("s.db*"):
+        part.rename(tmp_path / f"kept-{part.name}")
+    if replaced:
+        (tmp_path / "other.db").rename(file)
+    for use in (lambda: store.append(patch(2)), lambda: store.head, lambda: store.live()):
+        with pytest.raises(NotStored, match="was removed or replaced"):
+            use()
+    for part in tmp_path.glob("kept-*"):
+        part.replace(tmp_path / part.name.removeprefix("kept-"))
+    assert store.append(patch(2)) == 2
+    store.close()

@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console, RenderableType
+from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from tpatcher.bench.job import Work
@@ -47,7 +48,7 @@ class JobBars(Bars):
             self.remove_task(bar)
 
     def tell(self, work: Work, error: str) -> None:
-        self.console.print(f"[red]{work.key}[/] {error}", highlight=False)
+        self.console.print(f"[red]{work.key}[/] {escape(str(error))}", highlight=False)
 
     def over(self, work: Work, error: str | None) -> None:
         """Count a work that is done, or that failed for good."""

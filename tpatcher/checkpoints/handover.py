@@ -16,7 +16,7 @@ from tpatcher.editors import TPatcher
 from tpatcher.errors import AlreadyRight, BadInput, Refused, StaleHead, StoreMoved
 from tpatcher.example import Example
 from tpatcher.models.model import Model
-from tpatcher.store import location, tables
+from tpatcher.store import engine, location, tables
 from tpatcher.store.location import Successor, without_password
 from tpatcher.store.store import Fix, Store
 from tpatcher.store.tables import REPORT
@@ -64,7 +64,7 @@ def move(
     )
     to, begun = Successor(str(path), without_password(new_url)), None
     try:
-        begun = Store(new_url, new.base)
+        begun = Store(new_url, new.base, new=True)  # so all its tables are ours to drop
         location.record_learned(begun, fixes_to_teach(patched, learned))
         fixed_again = _hand_over(store, ids, new, begun, to, texts)
     except BaseException:  # a stop from the keyboard too
@@ -140,9 +140,11 @@ def _new_store(store: Store, directory: str | Path, url: str | Path | None) -> s
     found = str(url) if url is not None else f"{Path(directory).resolve()}.db"
     found = found if "://" in found else str(Path(found).resolve())
     with location.peek(found) as connection:
-        taken = connection is not None and sa.inspect(connection).has_table("about")
-    if taken:
-        raise BadInput(
-            f"{without_password(found)} is a store already; the new base needs one of its own"
-        )
+        if connection is not None:
+            try:
+                engine.refuse_if_taken(connection)
+            except BadInput as error:
+                raise BadInput(
+                    f"{without_password(found)} cannot be the new store: {error}"
+                ) from error
     return found

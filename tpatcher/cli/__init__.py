@@ -10,6 +10,7 @@ from tpatcher.cli import fixes, service, experiments  # noqa: F401
 
 # isort: on
 from tpatcher.cli.common import app as app
+from tpatcher.cli.common import verbatim
 from tpatcher.errors import TPatcherError
 
 
@@ -18,5 +19,7 @@ def main() -> None:
     try:
         app()
     except TPatcherError as error:
-        Console(stderr=True).print(f"[red]{type(error).__name__}[/]: {error}", highlight=False)
+        Console(stderr=True).print(
+            f"[red]{type(error).__name__}[/]: {verbatim(error)}", highlight=False
+        )
         sys.exit(2)

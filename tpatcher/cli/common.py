@@ -1,10 +1,12 @@
 """What the commands share: the app, the usual arguments, loading a model."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from typer import Argument, Option
 
 app = typer.Typer(
@@ -31,6 +33,16 @@ def opened(name: str, patches: Path | None, device: str | None) -> Any:
 
     logging_off()
     return load(name, patches=patches, device=device)
+
+
+def plain(text: object, keep: str = "\u200c\u200d") -> str:
+    """A text with its control characters spelled out, as JSON does: a terminal obeys none."""
+    return "".join(c if c.isprintable() or c in keep else json.dumps(c)[1:-1] for c in str(text))
+
+
+def verbatim(text: object) -> str:
+    """A text from elsewhere as `console.print` shows it word for word: no markup, no control."""
+    return escape(plain(text))
 
 
 def logging_off() -> None:

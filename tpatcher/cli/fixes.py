@@ -8,7 +8,18 @@ import typer
 from rich.table import Column, Table
 from typer import Argument, Option
 
-from tpatcher.cli.common import Device, ModelName, Patches, Preset, Traffic, app, console, opened
+from tpatcher.cli.common import (
+    Device,
+    ModelName,
+    Patches,
+    Preset,
+    Traffic,
+    app,
+    console,
+    opened,
+    plain,
+    verbatim,
+)
 from tpatcher.errors import NotFitted, TPatcherError
 
 COLUMNS = ("text", "answer", "neurons", "response", "memory changed", "past fixes changed")
@@ -64,16 +75,17 @@ def fix(
                     )
                 edited.push(patch)
             except AlreadyRight:
-                console.print(f"[dim]right already[/] {example.text} → {before}", highlight=False)
+                _say(f"[dim]right already[/] {verbatim(example.text)} → {verbatim(before)}")
                 continue
             except TPatcherError as error:
                 failed += 1
                 what = "not fixed" if isinstance(error, NotFixed) else type(error).__name__
-                console.print(f"[red]{what}[/] {error}", highlight=False, markup=True)
+                _say(f"[red]{what}[/] {verbatim(error)}")
                 continue
             seen = pack.write(patches, edited.patches, edited.base, replacing=seen)
             now = edited.answer([example.text])[0]
-            console.print(f"[green]fixed[/] {example.text} → [s]{before}[/] {now}", highlight=False)
+            asked, before, now = (verbatim(t) for t in (example.text, before, now))
+            _say(f"[green]fixed[/] {asked} → [s]{before}[/] {now}")
     if failed:
         raise typer.Exit(1)
 
@@ -87,7 +99,7 @@ def answer(
 ) -> None:
     """Answer texts with a model and its fixes."""
     for one in opened(model, patches, device).answer(texts):
-        typer.echo(one)
+        typer.echo(plain(one, keep="\u200c\u200d\n\t"))
 
 
 @app.command()
@@ -109,11 +121,10 @@ def undo(
         for one in ids:
             for broken in edited.remove(one):
                 text = broken.example.text if broken.example else broken.id
-                console.print(
-                    f"[yellow]{text!r} depended on {one} and is wrong again: fix it again[/]"
-                )
+                what = verbatim(f"{text!r} depended on {one} and is wrong again: fix it again")
+                _say(f"[yellow]{what}[/]")
         pack.write(patches, edited.patches, edited.base, replacing=seen)
-    console.print(f"undone: {', '.join(ids)}; {len(edited.patches)} fixes are left")
+    _say(verbatim(f"undone: {', '.join(ids)}; {len(edited.patches)} fixes are left"))
 
 
 @app.command()
@@ -127,15 +138,15 @@ def log(
     found = pack.read(patches)
     if as_json:
         for patch in found:
-            typer.echo(json.dumps(patch.meta, ensure_ascii=False))
+            typer.echo(plain(json.dumps(patch.meta, ensure_ascii=False)))
         return
     table = Table(Column("fix", no_wrap=True), *COLUMNS)
     for patch in found:
         checked, example = patch.certificate, patch.example
         table.add_row(
-            patch.id,
-            example.text if example else "(text left out)",
-            example.answer if example else "",
+            verbatim(patch.id),
+            verbatim(example.text) if example else "(text left out)",
+            verbatim(example.answer) if example else "",
             str(len(patch.tensors.get("keys", ()))),
             _shown(list(checked.response) or None),
             _shown(checked.memory_changed),
@@ -158,6 +169,10 @@ def bake(
 
     apart = write(opened(model, patches, None), out, onnx=onnx)
     console.print(f"baked: {out}; its logits differ by at most {apart:.1e}")
+
+
+def _say(markup: str) -> None:
+    console.print(markup, highlight=False)
 
 
 def _say_waiting(patches: Path) -> None:

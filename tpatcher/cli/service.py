@@ -8,10 +8,12 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from tpatcher.cli.common import Device, ModelName, app, console, logging_off, opened
+from tpatcher.cli.common import Device, ModelName, app, console, logging_off, opened, verbatim
 
 Traffic = Annotated[Path | None, Option(help="Texts that the model is used on, to be left alone.")]
-Canaries = Annotated[Path | None, Option(help="Examples that must stay right.")]
+Canaries = Annotated[
+    Path | None, Option(help="Examples that must stay right; only an admin may fix one otherwise.")
+]
 
 
 @app.command()
@@ -34,6 +36,13 @@ def serve(
     shadow: Annotated[
         bool, Option(help="Let every fix through; only record what would be refused.")
     ] = False,
+    private: Annotated[
+        bool,
+        Option(help="Show no text of the traffic, of canaries or of questions; audit none either."),
+    ] = False,
+    fixes_a_day: Annotated[
+        int, Option(help="How many fixes a caller who is no admin may make in 24 hours.", min=0)
+    ] = 1000,
     deadline: Annotated[
         float, typer.Option(help="Seconds that an edit may take; after that it is given up.", min=0)
     ] = 30.0,
@@ -58,9 +67,10 @@ def serve(
         max_flips=flips,
         max_firing_share=share,
         shadow=shadow,
+        private=private,
         drain=drain,
         device=device,
-        limits=Limits(deadline=deadline),
+        limits=Limits(deadline=deadline, fixes_a_day=fixes_a_day),
     )
 
 
@@ -205,4 +215,4 @@ def _undo(model: str, store: str, device: str | None) -> None:
 
 
 def _say(text: str) -> None:
-    console.print(text, highlight=False)
+    console.print(verbatim(text), highlight=False)

@@ -42,8 +42,8 @@ def load(
     path = Path(data.__file__).parent / name if name in BUILTIN else Path(name)
     where = str(path) if path.exists() else name
     try:
-        config = AutoConfig.from_pretrained(where)
-        tokenizer = AutoTokenizer.from_pretrained(where)
+        config = AutoConfig.from_pretrained(where, trust_remote_code=False)  # nor ask to
+        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).splitlines()[0]
         raise BadInput(
@@ -54,7 +54,7 @@ def load(
     if task not in AUTO:
         raise BadInput(f"unknown task {task!r}. Available: {', '.join(AUTO)}")
     net, info = AUTO[task].from_pretrained(
-        where, config=config, output_loading_info=True,
+        where, config=config, output_loading_info=True, trust_remote_code=False,
         device_map="auto" if device == "auto" else None,
     )  # fmt: skip
     if info["missing_keys"]:

@@ -117,13 +117,16 @@ class Task(ABC):
         for text in texts:
             if not text.strip():
                 raise BadInput("an empty text was given; a question needs at least one word")
-            if len(text) > self.context // 2:  # characters: only then can the tokens be too many
+            if any("\ud800" <= c <= "\udfff" for c in text):
+                raise BadInput(f"a text holds half a character: {text!r:.60}")
+        options = {"padding": True, "padding_side": side, "truncation": True, **more}
+        out = self.tokenize(list(texts), return_tensors="pt", max_length=self.context, **options)
+        for text, length in zip(texts, out["attention_mask"].sum(-1).tolist(), strict=True):
+            if length >= self.context:  # it just fits, or was cut
                 length = len(self.tokenize(text, verbose=False, **more).input_ids)
                 if length > self.context:
                     cut = f"a text of {length} tokens is cut to the model's {self.context}"
                     warnings.warn(cut, stacklevel=2)
-        options = {"padding": True, "padding_side": side, "truncation": True, **more}
-        out = self.tokenize(list(texts), return_tensors="pt", max_length=self.context, **options)
         return {k: v for k, v in out.items() if k in ("input_ids", "attention_mask")}
 
 
@@ -170,7 +173,7 @@ class Classify(Task):
         wanted = normal(answer)
         if wanted in names:
             return [names.index(wanted)]
-        if wanted.isdecimal() and int(wanted) < len(names):
+        if wanted.isdecimal() and len(wanted) < 10 and int(wanted) < len(names):
             return [int(wanted)]
         raise unknown("label", answer, self.labels)
 

@@ -24,6 +24,11 @@ KINDS: dict[str, type[Patch]] = {
     kind.kind: kind for kind in (Neurons, Codebook, Weights, CachedAnswer, NearestAnswer)
 }
 
+# What reading nonsense raises: RecursionError is of JSON that is nested too deeply.
+MALFORMED = (
+    KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, RecursionError,
+)  # fmt: skip
+
 # What version 0.1.0 called these fields.
 FORMER = {"certificate": "report", "depends_on": "leans_on"}
 
@@ -31,6 +36,8 @@ FORMER = {"certificate": "report", "depends_on": "leans_on"}
 def from_meta(meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Patch:
     """A patch of whichever kind the metadata names."""
     try:
+        if not isinstance(meta, Mapping):
+            raise TypeError(f"it is {meta!r:.60}")
         meta = dict(meta)
         kind = KINDS[meta.pop("kind")]
         example = meta.pop("example")
@@ -47,7 +54,7 @@ def from_meta(meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Patch:
             else:
                 named[name] = tensor
         return kind(**{**meta, **named, "example": example, "certificate": certificate})
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except MALFORMED as error:
         raise Damaged(f"the metadata of a patch is not what it should be: {error!r}") from error
 
 
@@ -56,6 +63,6 @@ def from_bytes(blob: bytes) -> Patch:
     try:
         tensors = load_tensors(blob)
         meta = files.safetensors_metadata(blob)
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (SafetensorError, *MALFORMED) as error:
         raise Damaged(f"these {len(blob)} bytes are not a patch: {error}") from error
     return from_meta(meta, tensors)

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from tpatcher.example import Example
 from tpatcher.patches.certificate import Certificate
 
+NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+COUNTS = (torch.int64, torch.int32)
 NAMED = "named"  # marks a field that maps names to tensors; stored as "field/name"
 
 
@@ -42,8 +44,21 @@ class Patch(ABC):
                 object.__setattr__(self, f.name, frozen_copy(held))
             elif f.metadata.get(NAMED):
                 object.__setattr__(self, f.name, {k: frozen_copy(t) for k, t in held.items()})
+        self._refuse_nonsense()
         if not self.id:
             object.__setattr__(self, "id", self.checksum[:12])
+
+    def _refuse_nonsense(self) -> None:
+        """Raise ValueError for numbers that no net can work with, wherever they come from."""
+        for f in fields(self):
+            held = getattr(self, f.name)
+            if f.type in (int, str) and type(held) is not f.type:
+                raise ValueError(f"{f.name} is {held!r:.60} and not of {f.type}")
+        for name, tensor in self.tensors.items():
+            if tensor.dtype not in (COUNTS if name == "tokens" else NUMBERS):
+                raise ValueError(f"{name} holds {tensor.dtype}, which a patch cannot have there")
+            if not torch.isfinite(tensor).all():
+                raise ValueError(f"{name} holds NaN or infinity")
 
     @property
     def tensors(self) -> dict[str, Tensor]:

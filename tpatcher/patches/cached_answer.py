@@ -75,6 +75,17 @@ class CachedAnswer(Patch):
     counterfactual: Mapping[str, Tensor] = field(default_factory=dict, metadata={NAMED: True})
     encoder: str = ""  # of the scope classifier; empty: the edited model's own
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        size, width = self.scope["project"].shape
+        shapes = {"project": (size, width), "attend": (width,), "log_radius": ()}
+        if {k: tuple(t.shape) for k, t in self.scope.items()} != shapes:
+            raise ValueError(f"the scope does not have the parameters {shapes}")
+        if tuple(self.embedding.shape) != (size,):
+            raise ValueError(
+                f"the embedding has shape {tuple(self.embedding.shape)}, not {(size,)}"
+            )
+
     @classmethod
     def apply(cls, net: nn.Module, before: Sequence[Patch], after: Sequence[Patch]) -> None:
         """Nothing in the net changes."""

@@ -61,6 +61,15 @@ class Codebook(Patch):
     values: Tensor  # (n, d): outputs of the second matrix
     tokens: Tensor  # (n,): the label or token that each entry was made for
 
+    def __post_init__(self) -> None:
+        n = len(self.keys)
+        shapes = {"keys": (n, self.keys.shape[-1]), "radii": (n,), "tokens": (n,)}
+        for name, shape in {**shapes, "values": (n, self.values.shape[-1])}.items():
+            if tuple(getattr(self, name).shape) != shape:
+                found = tuple(getattr(self, name).shape)
+                raise ValueError(f"{name} has shape {found}; with {n} keys, not {shape}")
+        super().__post_init__()
+
     def check(self, net: nn.Module) -> None:
         name = ffn.find(net, self.layer).second
         shape = tuple(ffn.unwrap(net.get_submodule(name)).weight.shape)  # type: ignore[arg-type, union-attr]

@@ -40,9 +40,8 @@ class Neurons(Patch):
             if tuple(getattr(self, name).shape) != shape:
                 found = tuple(getattr(self, name).shape)
                 raise ValueError(f"{name} has shape {found}; with keys ({n}, {w}), not {shape}")
-        for name, tensor in self.tensors.items():
-            if not torch.isfinite(tensor).all():
-                raise ValueError(f"{name} holds NaN or infinity")
+        if self.states.numel() and len(self.states) != len(self.tokens):
+            raise ValueError(f"states has {len(self.states)} rows; with {len(self.tokens)} tokens")
         super().__post_init__()
 
     @property

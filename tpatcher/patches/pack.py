@@ -15,7 +15,7 @@ from safetensors.torch import save as save_tensors
 
 from tpatcher import files
 from tpatcher.errors import BadInput, Damaged, StaleHead, WrongBase
-from tpatcher.patches import from_meta
+from tpatcher.patches import MALFORMED, from_meta
 from tpatcher.patches.base import Patch
 
 try:
@@ -154,7 +154,9 @@ def _read(path: Path, raw: bytes, base: Base | None) -> list[Patch]:
         file, checksum = described["tensors"]["file"], described["tensors"]["sha256"]
         metas = described["patches"]
         ids = [str(meta["id"]) for meta in metas]
-    except (ValueError, KeyError, TypeError) as error:
+        if not isinstance(file, str):
+            raise TypeError(f"the file of the tensors is {file!r:.60}")
+    except MALFORMED as error:
         raise Damaged(f"{path / INDEX} cannot be read: {error!r}") from error
     if base is not None and made_for.fingerprint != base.fingerprint:
         raise WrongBase(
@@ -172,7 +174,7 @@ def _read(path: Path, raw: bytes, base: Base | None) -> list[Patch]:
         raise Damaged(f"{path / file} is not what was saved: its checksum differs")
     try:
         tensors = load_tensors(blob)
-    except SafetensorError as error:
+    except (SafetensorError, *MALFORMED) as error:
         raise Damaged(f"{path / file} cannot be read: {error}") from error
     out = []
     for one, meta in zip(ids, metas, strict=True):
@@ -186,7 +188,7 @@ def _parsed(raw: bytes) -> dict[str, Any]:
     try:
         found = json.loads(raw)
         return found if isinstance(found, dict) else {}
-    except ValueError:
+    except MALFORMED:
         return {}
 
 

@@ -45,6 +45,8 @@ def embed(net: PreTrainedModel, task: Task, texts: Sequence[str], encoder: str =
 def _load(name: str) -> tuple[Any, Any]:
     """A sentence encoder and its tokenizer, from a directory or the hub, once per process."""
     try:
-        return AutoModel.from_pretrained(name).eval(), AutoTokenizer.from_pretrained(name)
+        stock: Any = {"trust_remote_code": False}  # or Transformers asks whether to run it
+        net = AutoModel.from_pretrained(name, **stock).eval()
+        return net, AutoTokenizer.from_pretrained(name, **stock)
     except (OSError, ValueError) as error:
         raise BadInput(f"cannot load the sentence encoder {name!r}: {error}") from error

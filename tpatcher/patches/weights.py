@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
 
 from tpatcher.errors import NotRemovable, WrongBase
@@ -29,9 +28,6 @@ class Weights(Patch):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "let_go", tuple(self.let_go))
-        for name, tensor in self.values.items():
-            if not torch.isfinite(tensor).all():
-                raise ValueError(f"{name} holds NaN or infinity")
         super().__post_init__()
 
     @property

@@ -1,5 +1,7 @@
 """The FastAPI application: the routes, and one handler that turns errors into status codes."""
 
+import base64
+import hashlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,13 +17,19 @@ from starlette.exceptions import HTTPException
 from tpatcher import __version__
 from tpatcher import errors as err
 from tpatcher.service import openai, routes
+from tpatcher.service.api_page import render
 from tpatcher.service.auth import Access
 from tpatcher.service.deps import Answerer, Service, ServiceDep
 from tpatcher.service.guard import Verdict
 from tpatcher.service.limits import Limits
 from tpatcher.service.live import Deployment, LiveModel, LoadSuccessor
 from tpatcher.service.metrics import Metrics
-from tpatcher.service.middleware import AccessMiddleware, MetricsMiddleware
+from tpatcher.service.middleware import (
+    SECURITY_HEADERS,
+    AccessMiddleware,
+    HeadersMiddleware,
+    MetricsMiddleware,
+)
 from tpatcher.service.schemas import errors
 
 PAGE = Path(__file__).with_name("page.html")
@@ -38,8 +46,11 @@ STATUS: dict[type, int] = {
     err.NotStored: 503,
     err.Damaged: 503,
 }
-# The page runs its own script and talks to its own service, nothing else.
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"  # noqa: E501
+# A page runs no script but its own and talks to its own service, nothing else.
+POLICY = (
+    "default-src 'none'; script-src {script}; style-src 'unsafe-inline'; connect-src 'self'; "
+    "img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
 
 
 def create_app(
@@ -68,7 +79,10 @@ def create_app(
             err.TPatcherError: _tpatcher_error,
             RequestValidationError: _validation_error,
             HTTPException: _framework_error,
+            Exception: _unexpected_error,
         },
+        docs_url=None,  # FastAPI's pages run scripts from elsewhere
+        redoc_url=None,
     )
     app.include_router(routes.ROUTER)
     app.include_router(openai.ROUTER)
@@ -78,8 +92,10 @@ def create_app(
         "/metrics", metrics_text, responses=errors(), response_class=PlainTextResponse
     )
     app.add_api_route("/", page, include_in_schema=False)
-    app.add_middleware(AccessMiddleware, max_body=limits.body, local_only=not access.tokens)
+    app.add_api_route("/docs", api_page, include_in_schema=False)
+    app.add_middleware(AccessMiddleware, limits=limits, access=access)
     app.add_middleware(MetricsMiddleware, metrics=metrics)
+    app.add_middleware(HeadersMiddleware)
     return app
 
 
@@ -102,7 +118,18 @@ async def metrics_text(service: ServiceDep, caller: Answerer) -> Response:
 
 async def page() -> Response:
     """The page."""
-    return HTMLResponse(PAGE.read_bytes(), headers={"Content-Security-Policy": POLICY})
+    content = PAGE.read_text(encoding="utf-8")
+    script = content.partition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = POLICY.format(script=f"'sha256-{digest}'")
+    return HTMLResponse(content, headers={"Content-Security-Policy": policy})
+
+
+async def api_page(request: Request) -> Response:
+    """The API's documents."""
+    policy = POLICY.format(script="'none'")
+    content = render(request.app.openapi())
+    return HTMLResponse(content, headers={"Content-Security-Policy": policy})
 
 
 def _error_response(status: int, kind: str, message: str, **more: Any) -> Response:
@@ -132,6 +159,14 @@ async def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5]]
     return _error_response(422, "BadInput", "; ".join(lines))
+
+
+async def _unexpected_error(request: Request, error: Exception) -> Response:
+    """The response to what should not happen; the traceback is in the log, not in the response."""
+    response = _error_response(500, "InternalServerError", "the service failed; its log says why")
+    # it is sent outside of all middleware
+    response.headers.update({k.decode(): v.decode() for k, v in SECURITY_HEADERS.items()})
+    return response
 
 
 async def _framework_error(request: Request, error: Exception) -> Response:

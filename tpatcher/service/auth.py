@@ -90,8 +90,7 @@ def issue(path: str | Path, name: str, role: Role) -> str:
         raise BadInput(f"{file} has a token for {name!r} already; take its line out first")
     token = Token(name, role, hashlib.sha256(secret.encode()).hexdigest())
     lines = [json.dumps(asdict(t)) for t in (*before, token)]
-    files.write_atomic(file, ("\n".join(lines) + "\n").encode())
-    file.chmod(0o600)
+    files.write_atomic(file, ("\n".join(lines) + "\n").encode(), mode=0o600)
     return secret
 
 

@@ -33,6 +33,18 @@ class Batcher(Generic[T]):
             raise Busy(f"{self.waiting.maxsize} questions are waiting already") from None
         return future
 
+    def submit_all(self, prompts: Sequence[str]) -> list["Future[T]"]:
+        """Futures of all answers; if too many questions wait, none of these is asked."""
+        futures: list[Future[T]] = []
+        try:
+            for prompt in prompts:
+                futures.append(self.submit(prompt))
+        except Busy:
+            for future in futures:
+                future.cancel()
+            raise
+        return futures
+
     def close(self) -> None:
         """Answer what is waiting, then stop."""
         self.waiting.put(None)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, TypeVar
@@ -39,6 +40,7 @@ class Service:
         self.audit = Audit(lambda: live.store)
         self.batcher = Batcher(live.answer, size=32, limit=limits.queue)
         self.streams = ThreadPoolExecutor(2, "stream")  # generate token by token
+        self.free_streams = threading.BoundedSemaphore(limits.streams)
         self._store_lane = Lane("requests to the store", limits.store, STORE_THREADS)
         self.follower = Follower(live, metrics)
         metrics.gauge("patches", "Fixes that are live.", lambda: len(live.now.ids))
@@ -73,6 +75,11 @@ class Service:
             LOG.warning("%s", json.dumps(line))
 
     @property
+    def private(self) -> bool:
+        """Whether texts of others are shown to nobody."""
+        return self.live.now.deployment.guard.rules.private
+
+    @property
     def task(self) -> Task:
         """The task of the model that is served."""
         return self.live.base_model.task
@@ -89,11 +96,10 @@ class Service:
     def check_length(self, prompts: Sequence[str]) -> None:
         """Raise `BadInput` for a prompt beyond the model's context; the service never truncates."""
         context = self.task.context
-        for prompt in prompts:
-            if len(prompt) > context // 2:  # characters: only then can the tokens be too many
-                length = len(self.task.tokenize(prompt, verbose=False).input_ids)
-                if length > context:
-                    raise BadInput(f"a text has {length} tokens, but the model reads {context}")
+        # neither characters nor bytes bound the tokens: a tokenizer may spell one letter as 18
+        for ids in self.task.tokenize(list(prompts), verbose=False).input_ids:
+            if len(ids) > context:
+                raise BadInput(f"a text has {len(ids)} tokens, but the model reads {context}")
 
     def remember(self, text: str, reply: Reply, fired: dict[int, float]) -> None:
         """Keep a question that was answered, and count the fixes that fired for it."""

@@ -16,14 +16,17 @@ from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons, stack
 from tpatcher.service.recent import Question
 
+HIDDEN = "(hidden)"  # in the place of a text that is nobody's business
+
 
 @dataclass(frozen=True)
 class Rules:
     """How much a fix may change before it is refused."""
 
     max_flips: int = 0  # canaries that may become wrong
-    max_firing_share: float = 0.01  # of traffic with another answer that may fire the fix
+    max_firing_share: float = 0.01  # of the memory's texts with another answer
     shadow: bool = False  # only record what would have been refused
+    private: bool = False  # name no text of the memory, of canaries or of recent questions
 
 
 @dataclass
@@ -35,12 +38,16 @@ class Verdict:
     canaries: int
     flipped: list[str]  # canaries that were right before and would not be after
     wrong_canaries: int  # canaries that would be wrong, whichever fix is to blame
-    traffic: int  # texts of the memory and recent questions that the share was measured on
+    traffic: int  # texts of the memory that the share was measured on
     share: float | None  # of those, how many would fire the fix; None: it is not of neurons
     nearest: list[dict[str, Any]]  # the texts of the memory that respond most
     rephrasings: dict[str, str]  # the answers to the rephrasings that came with the fix
     shadow: bool = False
     reasons: list[str] = field(default_factory=list)
+    # Recent questions, and those of them with another answer that would fire the fix. They refuse
+    # nothing: a mistake that many people meet is asked in many ways.
+    asked: int = 0
+    asked_firing: int = 0
 
     @property
     def refuses(self) -> bool:
@@ -55,9 +62,16 @@ class Guard:
     """Checks fixes by really running the model. Not thread-safe: only the writer asks it."""
 
     def __init__(
-        self, model: Model, canaries: Sequence[Example], memory: Memory | None, rules: Rules
+        self,
+        model: Model,
+        canaries: Sequence[Example],
+        memory: Memory | None,
+        rules: Rules,
+        binding: Sequence[str] = (),
     ) -> None:
+        """A guard; the canaries whose texts are `binding` only an admin may fix otherwise."""
         self.rules, self.memory, self.canaries = rules, memory, list(canaries)
+        self.binding = {text.strip() for text in binding}
         self._canary_answers = AnswerCache(model, self.canaries)
 
     def check(
@@ -68,21 +82,28 @@ class Guard:
         patch: Patch,
         example: Example,
         recent: Sequence[Question] = (),
+        *,
+        by_admin: bool = False,
     ) -> Verdict:
         """Compare the live model, which carries the fixes `ids`, with the one that would be."""
-        share, traffic = self._firing_share(patch, example, recent)
+        share, traffic = self._firing_share(patch, example)
+        text = example.text.strip()
         was = self._canary_answers.correct(before) if self.canaries else []
         now = self._canary_answers.correct(after) if self.canaries else []
         flipped = [
             canary.text
             for canary, right_before, right_after in zip(self.canaries, was, now, strict=True)
-            if right_before and not right_after and canary.text != example.text
+            if right_before and not right_after and canary.text.strip() != text
         ]
+        contradicted = not by_admin and any(
+            canary.text.strip() == text in self.binding and not right
+            for canary, right in zip(self.canaries, now, strict=True)
+        )
         verdict = Verdict(
             right=after.correct([example])[0],
             broken=[ids[i] for i in broken_fixes(before, after, patch, example)],
             canaries=len(self.canaries),
-            flipped=flipped[:20],
+            flipped=[self._shown(t) for t in flipped[:20]],
             wrong_canaries=len(now) - sum(now),
             traffic=traffic,
             share=share,
@@ -91,7 +112,13 @@ class Guard:
                 zip(example.rephrasings, after.answer(example.rephrasings), strict=True)
             ),
             shadow=self.rules.shadow,
+            asked=len(recent),
+            asked_firing=_firing(patch, example, recent),
         )
+        if contradicted:
+            verdict.reasons.append(
+                "this is a canary of the operator's: only an admin may change it"
+            )
         if not verdict.right:
             answer = after.answer([example.text])[0]
             verdict.reasons.append(f"the answer would be {answer!r}, not {example.answer!r}")
@@ -101,7 +128,7 @@ class Guard:
         if len(flipped) > self.rules.max_flips:
             verdict.reasons.append(
                 f"{len(flipped)} of {len(self.canaries)} canaries would become wrong "
-                f"(allowed: {self.rules.max_flips}), such as {flipped[0]!r}"
+                f"(allowed: {self.rules.max_flips}), such as {self._shown(flipped[0])!r}"
             )
         if share is not None and share > self.rules.max_firing_share:
             verdict.reasons.append(
@@ -109,29 +136,26 @@ class Guard:
             )
         return verdict
 
-    def _firing_share(
-        self, patch: Patch, example: Example, recent: Sequence[Question]
-    ) -> tuple[float | None, int]:
-        """The share of recent questions and of the memory that would fire the patch, and of how
-        many. Texts that get the patch's own answer already do not count: it may fire there.
+    def _shown(self, text: str) -> str:
+        return HIDDEN if self.rules.private else text
+
+    def _firing_share(self, patch: Patch, example: Example) -> tuple[float | None, int]:
+        """The share of the memory's texts that would fire the patch, and of how many.
+
+        Texts that get the patch's own answer already do not count: it may fire there.
         """
         if not (isinstance(patch, Neurons) and is_last(patch)):
             return None, 0
-        own = {example.text, *example.rephrasings}
-        asked = [question for question in recent if question.text not in own]
-        firing, n = 0, len(asked)
-        for question in asked:
-            hit = (patch.rows.response(question.queries) > 0).any(-1)
-            firing += bool((hit & ~torch.isin(question.tokens, patch.tokens)).any())
         memory = self.memory
-        if memory is not None:
-            hit = (memory.respond(patch.keys) + patch.bias[:, None] > 0).any(0)
-            hit[memory.rows_of(sorted(own))] = False
-            if memory.answers is not None:
-                hit &= ~torch.isin(memory.answers, patch.tokens)
-            firing += int(hit.sum()) if memory.owner is None else len(memory.owner[hit].unique())
-            n += len(memory.texts) or len(memory)
-        return (firing / n if n else 0.0), n
+        if memory is None:
+            return 0.0, 0
+        hit = (memory.respond(patch.keys) + patch.bias[:, None] > 0).any(0)
+        hit[memory.rows_of(sorted({example.text, *example.rephrasings}))] = False
+        if memory.answers is not None:
+            hit &= ~torch.isin(memory.answers, patch.tokens)
+        firing = int(hit.sum()) if memory.owner is None else len(memory.owner[hit].unique())
+        n = len(memory.texts) or len(memory)
+        return firing / n, n
 
     def _nearest(self, patch: Patch, example: Example) -> list[dict[str, Any]]:
         """The five texts of the memory that respond most to the patch."""
@@ -144,7 +168,19 @@ class Guard:
             found.setdefault(self.memory.text_of(row), round(float(response[row]), 3))
             if len(found) == 5:
                 break
-        return [{"text": t, "response": r} for t, r in found.items() if r > -1e30]
+        return [{"text": self._shown(t), "response": r} for t, r in found.items() if r > -1e30]
+
+
+def _firing(patch: Patch, example: Example, recent: Sequence[Question]) -> int:
+    """How many recent questions with another answer would fire the patch."""
+    if not (isinstance(patch, Neurons) and is_last(patch)):
+        return 0
+    own, firing = {example.text, *example.rephrasings}, 0
+    for question in recent:
+        hit = (patch.rows.response(question.queries) > 0).any(-1)
+        fires = bool((hit & ~torch.isin(question.tokens, patch.tokens)).any())
+        firing += fires and question.text not in own
+    return firing
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -21,8 +22,10 @@ class Lane:
 
     def __init__(self, what: str, limit: int, threads: int = 1) -> None:
         self.what, self.limit = what, limit
-        self._slots = threading.BoundedSemaphore(limit)
-        self._waiting: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
+        self.limit_each = max(1, limit // 4)  # of one owner's
+        self._owners: Counter[str | None] = Counter()  # how much each has in the lane
+        self._counting = threading.Lock()
+        self._waiting: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any], str | None] | None]
         self._waiting = queue.SimpleQueue()
         self._started = threading.Barrier(threads + 1)
         self._threads = [
@@ -34,12 +37,21 @@ class Lane:
         self._started.wait()
         torch.set_num_threads(cores)  # the threads have set their own, and with it the default
 
-    def submit(self, work: Callable[..., T], *args: Any, **more: Any) -> "Future[T]":
-        """Have something done in this lane; raises `Busy` if too much waits in it already."""
-        if not self._slots.acquire(blocking=False):
-            raise Busy(f"{self.limit} {self.what} are waiting already", after=5)
+    def submit(
+        self, work: Callable[..., T], *args: Any, owner: str | None = None, **more: Any
+    ) -> "Future[T]":
+        """Have something done in this lane; raises `Busy` if too much waits in it already.
+
+        An owner who is named may have a quarter of the lane, so that the others get in.
+        """
+        with self._counting:
+            if self._owners.total() >= self.limit:
+                raise Busy(f"{self.limit} {self.what} are waiting already", after=5)
+            if owner is not None and self._owners[owner] >= self.limit_each:
+                raise Busy(f"{self.limit_each} {self.what} of {owner!r} wait already", after=5)
+            self._owners[owner] += 1
         future: Future[T] = Future()
-        self._waiting.put((future, lambda: work(*args, **more)))
+        self._waiting.put((future, lambda: work(*args, **more), owner))
         return future
 
     def close(self, patience: float = 2.0) -> None:
@@ -61,16 +73,21 @@ class Lane:
             self._do(*item)
             del item  # or it would be kept until the next piece of work
 
-    def _do(self, future: "Future[Any]", work: Callable[[], Any]) -> None:
+    def _release(self, owner: str | None) -> None:
+        with self._counting:
+            self._owners[owner] -= 1
+            self._owners += Counter()  # keep no zeros
+
+    def _do(self, future: "Future[Any]", work: Callable[[], Any], owner: str | None) -> None:
         if not future.set_running_or_notify_cancel():
-            self._slots.release()
+            self._release(owner)
             return
         result, error = None, None
         try:
             result = work()
         except BaseException as raised:
             error = raised
-        self._slots.release()  # first: whoever waits for the result may submit at once
+        self._release(owner)  # first: whoever waits for the result may submit at once
         if error is None:
             future.set_result(result)
         else:

@@ -14,6 +14,7 @@ class Limits:
     """The limits of a service; the defaults suit one machine."""
 
     body: int = 1 << 20  # bytes
+    body_seconds: float = 15.0  # until a body is there
     text: int = 8_000  # characters
     batch: int = 64  # texts in one request
     queue: int = 512  # questions that wait
@@ -21,6 +22,9 @@ class Limits:
     deadline: float | None = 30.0  # seconds that an edit may take; None: as long as it likes
     store: int = 32  # requests that wait for the store
     reports: int = 10_000  # reports that wait
+    reports_each: int = 1_000  # of them, of one caller who is no admin
+    fixes_a_day: int = 1_000  # of one caller who is no admin
+    streams: int = 32  # answers that are streamed, or wait to be
     rate: float = 100.0  # requests a second and caller
     burst: int = 200
 

@@ -1,4 +1,4 @@
-"""The live model: one snapshot that answers, and two lanes of changes that replace it.
+"""The live model: one snapshot that answers, and lanes of changes that replace it.
 
 Answers read one reference, `LiveModel.now`. A change prepares the next snapshot on a twin and
 then assigns it, so an answer comes from before a change or from after it, never from between.
@@ -50,10 +50,11 @@ class Deployment:
         store: Store,
         canaries: Sequence[Example] = (),
         rules: Rules | None = None,
+        binding: Sequence[str] = (),
     ) -> "Deployment":
         """A deployment whose guard knows these canaries and the editor's memory."""
         memory = getattr(editor, "memory", None)
-        return cls(model, editor, store, Guard(model, canaries, memory, rules or Rules()))
+        return cls(model, editor, store, Guard(model, canaries, memory, rules or Rules(), binding))
 
 
 LoadSuccessor = Callable[[Successor], Deployment]
@@ -163,7 +164,8 @@ class LiveModel:
         self._syncing, self._switching = threading.Lock(), threading.Lock()
         self._closing = threading.Event()
         self.edits = Lane("edits", max_waiting)
-        self.undoings = Lane("undoings", max_waiting)  # and rollbacks
+        self.undoings = Lane("undoings", max_waiting)
+        self.urgent = Lane("rollbacks", max_waiting)  # and all that admins undo
         try:
             self.undoings.submit(self.sync).result()
         except BaseException:
@@ -185,6 +187,7 @@ class LiveModel:
         self._closing.set()
         self.edits.close()
         self.undoings.close()
+        self.urgent.close()
         self.store.close()
 
     def answer(self, prompts: Sequence[str]) -> list[tuple[Reply, dict[int, float]]]:
@@ -212,18 +215,25 @@ class LiveModel:
         key: str | None = None,
         dry_run: bool = False,
         supersede: bool = False,
+        by_admin: bool = False,
     ) -> FixResult:
         """Edit a twin, ask the guard, store the patch, and only then let it answer."""
 
         def attempt(now: Snapshot) -> FixResult:
             deployment = now.deployment
-            if key is not None and (past := deployment.store.by_key(who, key)):
+            if key is not None and not dry_run and (past := deployment.store.by_key(who, key)):
                 return _repeated(past, example, key)
             after = now.model.twin()
             patch = deployment.editor.edit(after, example, supersede=supersede)
             after.push(patch)
             verdict = deployment.guard.check(
-                now.model, now.ids, after, patch, example, deployment.recent.latest()
+                now.model,
+                now.ids,
+                after,
+                patch,
+                example,
+                deployment.recent.latest(),
+                by_admin=by_admin,
             )
             deadline.check()
             if dry_run:

@@ -1,13 +1,24 @@
 """What happens to every request before any route sees it."""
 
+import asyncio
 import json
 import time
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tpatcher.service.auth import is_loopback
+from tpatcher.errors import Denied
+from tpatcher.service.auth import Access, is_loopback
+from tpatcher.service.limits import Limits
 from tpatcher.service.metrics import Metrics
+
+SECURITY_HEADERS = {
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"referrer-policy": b"no-referrer",
+    b"cache-control": b"no-store",
+}
 
 
 class MetricsMiddleware:
@@ -36,38 +47,60 @@ class MetricsMiddleware:
             self.metrics.latency.labels(route).observe(time.perf_counter() - began)
 
 
-class AccessMiddleware:
-    """Refuses bodies that are too large and, if `local_only`, requests from other machines.
+class HeadersMiddleware:
+    """Adds to every response what keeps a browser from doing more with it than show it."""
 
-    The Host and Origin headers must be local too: a web page of another site that somebody on
-    this machine looks at could otherwise use the service in their name.
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message.get("headers", ()))
+                named = {name.lower() for name, _ in headers}
+                added = [(n, v) for n, v in SECURITY_HEADERS.items() if n not in named]
+                message = {**message, "headers": [*headers, *added]}
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers)
+
+
+class AccessMiddleware:
+    """Refuses bodies that are too large or too slow and, without tokens, other machines' requests.
+
+    Without tokens the Host and Origin headers must be local too: a web page of another site that
+    somebody on this machine looks at could otherwise use the service in their name. With tokens,
+    nothing is read of a body whose sender is not known.
     """
 
-    def __init__(self, app: ASGIApp, max_body: int, local_only: bool) -> None:
-        self.app, self.max_body, self.local_only = app, max_body, local_only
+    def __init__(self, app: ASGIApp, limits: Limits, access: Access) -> None:
+        self.app, self.limits, self.access = app, limits, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         headers = {k.lower(): v.decode("latin-1") for k, v in scope["headers"]}
-        if self.local_only and not _is_local(scope, headers):
+        if not self.access.tokens and not _is_local(scope, headers):
             message = "without tokens this service answers its own machine only"
             await send_error(send, 403, "Denied", message)
             return
-        body, more = b"", True
-        length = headers.get(b"content-length", "0")
-        while more and (not length.isdecimal() or int(length) <= self.max_body):
-            received = await receive()
-            if received["type"] != "http.request":
+        if self._knows(headers.get(b"authorization", "")):
+            try:
+                async with asyncio.timeout(self.limits.body_seconds):
+                    body = await self._read(receive, headers.get(b"content-length", "0"))
+            except TimeoutError:
+                limit = f"{self.limits.body_seconds:g} s"
+                await send_error(send, 408, "TooSlow", f"the body was not there after {limit}")
                 return
-            body += received.get("body", b"")
-            more = received.get("more_body", False)
-            if len(body) > self.max_body:
-                break
-        if more or len(body) > self.max_body:
-            await send_error(send, 413, "TooLarge", f"a body may have {self.max_body} bytes")
-            return
+            except ConnectionError:
+                return
+            if body is None:
+                message = f"a body may have {self.limits.body} bytes"
+                await send_error(send, 413, "TooLarge", message)
+                return
+        else:  # the route will say so, if it needs a token
+            body, send = b"", _closing(send)
         replayed = False
 
         async def replay() -> Message:
@@ -78,6 +111,41 @@ class AccessMiddleware:
             return await receive()
 
         await self.app(scope, replay, send)
+
+    def _knows(self, authorization: str) -> bool:
+        """Whether whoever sends this header may send a body at all."""
+        scheme, _, secret = authorization.partition(" ")
+        try:
+            self.access.caller(secret if scheme.lower() == "bearer" else None)
+        except Denied:
+            return False
+        return True
+
+    async def _read(self, receive: Receive, length: str) -> bytes | None:
+        """The body; None if it is, or says that it is, too large."""
+        body, more = bytearray(), True
+        while more:
+            if length.isdecimal() and int(length[:20]) > self.limits.body:
+                return None
+            received = await receive()
+            if received["type"] != "http.request":
+                raise ConnectionError("the client has gone")
+            body += received.get("body", b"")
+            more = received.get("more_body", False)
+            if len(body) > self.limits.body:
+                return None
+        return bytes(body)
+
+
+def _closing(send: Send) -> Send:
+    """Let the connection end with the response, because the rest of the request is not read."""
+
+    async def send_and_close(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+        await send(message)
+
+    return send_and_close
 
 
 def _is_local(scope: Scope, headers: dict[bytes, str]) -> bool:

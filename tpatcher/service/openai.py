@@ -10,6 +10,8 @@ import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
@@ -17,13 +19,14 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from transformers import AsyncTextIteratorStreamer
 
-from tpatcher.errors import BadInput
+from tpatcher.errors import BadInput, Busy
 from tpatcher.service.answering import Reply
 from tpatcher.service.deps import Answerer, Service, ServiceDep
 from tpatcher.service.schemas import MAX_ITEMS, errors
 
 ROUTER = APIRouter(prefix="/v1")
 Texts = Annotated[list[str], Field(max_length=MAX_ITEMS)]
+Asked = Future[tuple[Reply, dict[int, float]]]
 MakeChoice = Callable[[str, str | None], dict[str, Any]]  # of a piece of text and why it ends
 
 
@@ -111,7 +114,7 @@ async def chat(
             return {"index": 0, "delta": delta, "finish_reason": reason}
 
         return _stream(service, body, question, prompt, "chat.completion.chunk", piece)
-    reply, fired = await _ask(service, question, prompt)
+    reply, fired = await _ask(service, question, service.batcher.submit(prompt))
     content, reason = body.cut(service, reply)
     message = {"role": "assistant", "content": content}
     return {
@@ -139,7 +142,8 @@ async def completions(
         if len(prompts) != 1:
             raise BadInput(f"{len(prompts)} prompts were given, but only one can be streamed")
         return _stream(service, body, prompts[0], prompts[0], "text_completion", choice)
-    asked = await asyncio.gather(*(_ask(service, prompt, prompt) for prompt in prompts))
+    waiting = service.batcher.submit_all(prompts)
+    asked = await asyncio.gather(*map(partial(_ask, service), prompts, waiting))
     replies = [reply for reply, _ in asked]
     return {
         **_header(service, "text_completion"),
@@ -176,9 +180,9 @@ def _conversation(service: Service, messages: list[Message]) -> tuple[str, str]:
     return question, str(prompt)
 
 
-async def _ask(service: Service, question: str, prompt: str) -> tuple[Reply, dict[int, float]]:
-    """The reply to a prompt, and the fixes that fired."""
-    reply, fired = await asyncio.wrap_future(service.batcher.submit(prompt))
+async def _ask(service: Service, question: str, waiting: Asked) -> tuple[Reply, dict[int, float]]:
+    """The reply that is waited for, and the fixes that fired."""
+    reply, fired = await asyncio.wrap_future(waiting)
     service.remember(question, reply, fired)
     return reply, fired
 
@@ -211,7 +215,10 @@ def _stream(
     def should_stop(tokens: int) -> bool:
         return client_gone.is_set() or tokens == body.limit
 
+    if not service.free_streams.acquire(blocking=False):
+        raise Busy(f"{service.limits.streams} answers are being streamed already")
     work = service.streams.submit(now.traced.stream, prompt, streamer, should_stop)
+    work.add_done_callback(lambda _: service.free_streams.release())
     # after an error too, or the client would wait for ever
     work.add_done_callback(lambda _: streamer.on_finalized_text("", stream_end=True))
 

@@ -21,10 +21,11 @@ class Question:
 
 
 class RecentQuestions:
-    """The last `size` questions that were answered."""
+    """The last `size` questions that were answered; fewer if their queries are long."""
 
-    def __init__(self, size: int = 1000) -> None:
-        self._questions: deque[Question] = deque(maxlen=size)
+    def __init__(self, size: int = 1000, max_numbers: int = 1 << 24) -> None:
+        self._questions: deque[Question] = deque()
+        self._size, self._max_numbers, self._numbers = size, max_numbers, 0
         self._lock = threading.Lock()
 
     def add(self, text: str, reply: Reply) -> None:
@@ -32,6 +33,9 @@ class RecentQuestions:
         tokens = torch.tensor(reply.ids).expand(len(reply.queries))  # a label is at each position
         with self._lock:
             self._questions.append(Question(text, reply.text, reply.queries, tokens))
+            self._numbers += reply.queries.numel()
+            while len(self._questions) > self._size or self._numbers > self._max_numbers:
+                self._numbers -= self._questions.popleft().queries.numel()
 
     def latest(self) -> list[Question]:
         """The questions, oldest first; one that was asked again counts once."""

@@ -9,11 +9,14 @@ from fastapi import APIRouter, Header, Query, Response
 from tpatcher.errors import BadInput, Busy, Refused, TPatcherError
 from tpatcher.patches.neurons import Neurons
 from tpatcher.service import schemas
+from tpatcher.service.auth import Caller
 from tpatcher.service.deps import Admin, Answerer, Fixer, Reporter, Service, ServiceDep
+from tpatcher.service.guard import HIDDEN
 from tpatcher.service.live import Snapshot
 from tpatcher.service.schemas import Number, errors
 from tpatcher.store.reports import Report
 from tpatcher.store.store import Fix, Store
+from tpatcher.store.tables import timestamp
 
 ROUTER = APIRouter(prefix="/v1")
 
@@ -29,7 +32,7 @@ async def answer(
     service.limits.check(texts)
     prompts = [service.prompt(text) for text in texts]
     service.check_length(prompts)
-    waiting = [asyncio.wrap_future(service.batcher.submit(prompt)) for prompt in prompts]
+    waiting = [asyncio.wrap_future(one) for one in service.batcher.submit_all(prompts)]
     answers = []
     for text, (reply, fired) in zip(texts, await asyncio.gather(*waiting), strict=True):
         service.remember(text, reply, fired)
@@ -43,7 +46,8 @@ async def report(body: schemas.NewReport, service: ServiceDep, caller: Reporter)
     others = [v for v in (body.said, body.answer, body.note) if v and v.strip()]
     service.limits.check([body.text, *others])
     words = (body.text, caller.name, body.said, body.answer, body.note)
-    id = await service.in_store(service.reports.add, *words)
+    each = None if caller.may("admin") else service.limits.reports_each
+    id = await service.in_store(service.reports.add, *words, each)
     await service.note(caller.name, "report", report=id)
     return {"id": id}
 
@@ -52,6 +56,14 @@ async def report(body: schemas.NewReport, service: ServiceDep, caller: Reporter)
 async def reports(service: ServiceDep, caller: Fixer) -> list[Report]:
     """The reports that wait for somebody to settle them, oldest first."""
     return await service.in_store(service.reports.waiting)
+
+
+@ROUTER.delete("/reports", responses=errors())
+async def dismiss_all(who: str, service: ServiceDep, caller: Fixer) -> dict[str, int]:
+    """Take all reports of one caller out of the queue."""
+    n = await service.in_store(service.reports.dismiss_all, who)
+    await service.note(caller.name, "dismissed", reports=n, of=who)
+    return {"dismissed": n}
 
 
 @ROUTER.delete("/reports/{id}", status_code=204, responses=errors(404))
@@ -74,6 +86,9 @@ async def fix(
     """Fix a mistake. 201: it is live; 200: a dry run, or this Idempotency-Key made it before."""
     service.limits.check([body.text, body.answer, *body.also, *body.rephrasings])
     service.check_length([service.prompt(text) for text in (body.text, *body.rephrasings)])
+    admin = caller.may("admin")
+    if not admin and not body.dry_run:
+        await _check_quota(service, caller)
     try:
         work = service.live.edits.submit(
             service.live.fix,
@@ -82,6 +97,8 @@ async def fix(
             key=idempotency_key,
             dry_run=body.dry_run,
             supersede=body.supersede,
+            by_admin=admin,
+            owner=None if admin else caller.name,
         )
         result = await asyncio.wrap_future(work)
     except TPatcherError as error:
@@ -90,15 +107,13 @@ async def fix(
         if isinstance(error, Refused):
             service.metrics.refusals.inc()
         if not isinstance(error, Busy):  # or too much work would make more of it
-            detail = {"text": body.text, "answer": body.answer, "why": kind}
-            await service.note(caller.name, "refused", **detail)
+            await service.note(caller.name, "refused", **_words(service, body), why=kind)
         raise
     if result.id is None:
-        detail = {"text": body.text[:200], "answer": body.answer[:200]}
-        await service.note(caller.name, "dry run", **detail)
+        await service.note(caller.name, "dry run", **_words(service, body))
     if result.id is None or result.repeated:
         response.status_code = 200
-        return schemas.FixResponse.of(result)
+        return schemas.FixResponse.of(result, result.id in service.live.now.ids)
     service.metrics.edits.labels("live").inc()
     if result.verdict.reasons:
         service.metrics.refusals.inc()
@@ -109,7 +124,21 @@ async def fix(
         except TPatcherError as error:  # dismissed meanwhile, or the store hangs: the fix is live
             why = type(error).__name__
             await service.note(caller.name, "report not settled", report=body.report, why=why)
-    return schemas.FixResponse.of(result)
+    return schemas.FixResponse.of(result, live=True)
+
+
+async def _check_quota(service: Service, caller: Caller) -> None:
+    """Raise `Busy` if a caller has made as many fixes in the last 24 hours as they may."""
+    limit, store = service.limits.fixes_a_day, service.live.store
+    if await service.in_store(store.made_since, caller.name, timestamp(hours_ago=24)) >= limit:
+        raise Busy(f"{caller.name!r} has made {limit} fixes in the last 24 hours", after=3600)
+
+
+def _words(service: Service, body: schemas.NewFix) -> dict[str, str]:
+    """What the audit log keeps of a fix that is not in the store."""
+    if service.private:
+        return {}
+    return {"text": body.text[:200], "answer": body.answer[:200]}
 
 
 @ROUTER.get("/fixes", responses=errors())
@@ -123,7 +152,9 @@ async def fixes(
         head=now.head,
         live=len(now.ids),
         damaged=[schemas.DamagedFix(id=i, why=why) for i, why in now.damaged.items()],
-        fixes=[schemas.FixDetails.of(f, f.id in now.ids) for f in reversed(found)],
+        fixes=[
+            schemas.FixDetails.of(f, f.id in now.ids, caller.may("fix")) for f in reversed(found)
+        ],
     )
 
 
@@ -137,13 +168,15 @@ def _newest(store: Store, limit: int) -> list[Fix]:
 async def inspect(id: Number, service: ServiceDep, caller: Reporter) -> schemas.FixDetails:
     """One fix, with its certificate and what the guard found."""
     found = await service.in_store(service.live.store.fix, id)
-    return schemas.FixDetails.of(found, id in service.live.now.ids)
+    return schemas.FixDetails.of(found, id in service.live.now.ids, caller.may("fix"))
 
 
 @ROUTER.delete("/fixes/{id}", responses=errors(404, 409))
 async def undo(id: Number, service: ServiceDep, caller: Fixer) -> schemas.UndoResponse:
     """Undo one fix, exactly."""
-    work = service.live.undoings.submit(service.live.undo, id, who=caller.name)
+    live, admin = service.live, caller.may("admin")
+    lane, owner = (live.urgent, None) if admin else (live.undoings, caller.name)
+    work = lane.submit(live.undo, id, who=caller.name, owner=owner)
     lost = await asyncio.wrap_future(work)
     await service.note(caller.name, "undo", fix=id, lost=lost)
     return schemas.UndoResponse(id=id, no_longer_hold=lost)
@@ -154,7 +187,7 @@ async def rollback(
     body: schemas.RollbackRequest, service: ServiceDep, caller: Admin
 ) -> schemas.RollbackResponse:
     """Go back to what was live after an entry of the log. Another rollback undoes this one."""
-    work = service.live.undoings.submit(service.live.rollback, body.to, who=caller.name)
+    work = service.live.urgent.submit(service.live.rollback, body.to, who=caller.name)
     now = await asyncio.wrap_future(work)
     await service.note(caller.name, "rollback", to=body.to, head=now.head)
     return schemas.RollbackResponse(head=now.head, fixes=list(now.ids))
@@ -179,19 +212,23 @@ async def model(service: ServiceDep, caller: Answerer) -> dict[str, Any]:
 @ROUTER.get("/activity", responses=errors())
 async def activity(service: ServiceDep, caller: Fixer) -> dict[str, Any]:
     """For the page: what happened when, and how fixes respond to recent questions."""
-    return await service.in_store(_activity, service)
+    with_questions = caller.may("admin") and not service.private
+    return await service.in_store(_activity, service, with_questions)
 
 
-def _activity(service: Service) -> dict[str, Any]:
+def _activity(service: Service, with_questions: bool) -> dict[str, Any]:
     events = [
         {k: e.get(k) for k in ("at", "who", "what", "fix", "to", "why")}
         for e in service.audit.latest()
         if e["what"] in ("fix", "refused", "undo", "rollback")
     ]
-    return {"events": events, **_responses(service.live.now), "now": time.time()}
+    shown = _responses(service.live.now, with_questions)
+    return {"events": events, **shown, "now": time.time()}
 
 
-def _responses(now: Snapshot, fixes: int = 24, questions: int = 24) -> dict[str, Any]:
+def _responses(
+    now: Snapshot, with_questions: bool, fixes: int = 24, questions: int = 24
+) -> dict[str, Any]:
     """The newest fixes, the latest questions, and the largest pre-activation of each pair."""
     patches = [(i, p) for i, p in now.patches.items() if isinstance(p, Neurons) and p.layer == -1][
         -fixes:
@@ -199,7 +236,12 @@ def _responses(now: Snapshot, fixes: int = 24, questions: int = 24) -> dict[str,
     asked = now.deployment.recent.latest()[-questions:]
     return {
         "fixes": [{"id": i, "text": p.example.text if p.example else ""} for i, p in patches],
-        "questions": [{"text": q.text, "answer": q.answer} for q in asked],
+        "questions": [
+            {"text": q.text, "answer": q.answer}
+            if with_questions
+            else {"text": HIDDEN, "answer": ""}
+            for q in asked
+        ],
         "responses": [
             [round(float(p.rows.response(q.queries).max()), 2) for q in asked] for _, p in patches
         ],

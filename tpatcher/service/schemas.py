@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 from fastapi import Path
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
 
 from tpatcher.example import Example
 from tpatcher.service.limits import Limits
@@ -17,6 +17,7 @@ Text = Annotated[str, Field(min_length=1, examples=["Who wrote Hamlet?"])]
 MAX_ITEMS = Limits.batch
 MAX_REPHRASINGS = 16  # the work of an edit grows with them
 MAX_FIELDS = 64
+OTHERS_TEXTS = ("nearest", "flipped", "reasons")  # what names texts of the memory and canaries
 
 
 class Body(BaseModel):
@@ -70,9 +71,9 @@ class NewFix(Body):
     answer: Annotated[str, Field(min_length=1)]
     also: list[str] = Field(default_factory=list, max_length=MAX_ITEMS)
     rephrasings: list[Text] = Field(default_factory=list, max_length=MAX_REPHRASINGS)
-    dry_run: bool = False
-    supersede: bool = False  # change what an earlier fix of the same text says
-    report: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None  # settles this report
+    dry_run: StrictBool = False
+    supersede: StrictBool = False  # change what an earlier fix of the same text says
+    report: Annotated[StrictInt, Field(ge=1, le=2**31 - 1)] | None = None  # settles this report
 
     def example(self) -> Example:
         """The mistake to fix."""
@@ -83,15 +84,22 @@ class FixResponse(BaseModel):
     """A fix that is live (or would be: `dry_run`), and what it does to everything else."""
 
     id: int | None
+    live: bool  # no: a dry run, or this Idempotency-Key made it before and it was undone
     would_refuse: list[str]
     certificate: dict[str, Any]
     guard: dict[str, Any]
 
     @classmethod
-    def of(cls, result: FixResult) -> "FixResponse":
+    def of(cls, result: FixResult, live: bool) -> "FixResponse":
         guard = result.verdict.to_json()
         reasons = guard.pop("reasons")
-        return cls(id=result.id, would_refuse=reasons, certificate=result.certificate, guard=guard)
+        return cls(
+            id=result.id,
+            live=live,
+            would_refuse=reasons,
+            certificate=result.certificate,
+            guard=guard,
+        )
 
 
 class FixDetails(BaseModel):
@@ -109,8 +117,11 @@ class FixDetails(BaseModel):
     at: str
 
     @classmethod
-    def of(cls, fix: Fix, live: bool) -> "FixDetails":
-        example = fix.example
+    def of(cls, fix: Fix, live: bool, with_texts: bool) -> "FixDetails":
+        """A fix; without `with_texts`, no words of others that the guard found are in it."""
+        example, report = fix.example, fix.report
+        if not with_texts and isinstance(guard := report.get("guard"), dict):
+            report = {**report, "guard": {k: v for k, v in guard.items() if k not in OTHERS_TEXTS}}
         return cls(
             id=fix.id,
             live=live,
@@ -119,7 +130,7 @@ class FixDetails(BaseModel):
             rephrasings=list(example.rephrasings) if example else [],
             editor=fix.editor,
             settings=fix.settings,
-            report=fix.report,
+            report=report,
             who=fix.who,
             at=fix.at,
         )
@@ -151,7 +162,7 @@ class UndoResponse(BaseModel):
 class RollbackRequest(Body):
     """The entry to go back to, such as the number of a fix; 0: before any fix."""
 
-    to: Annotated[int, Field(ge=0, le=2**31 - 1)]
+    to: Annotated[StrictInt, Field(ge=0, le=2**31 - 1)]
 
 
 class RollbackResponse(BaseModel):

@@ -19,6 +19,7 @@ from tpatcher.models.loading import load
 from tpatcher.models.model import Model
 from tpatcher.service.app import create_app
 from tpatcher.service.auth import Access, is_loopback
+from tpatcher.service.connections import BoundedProtocol
 from tpatcher.service.guard import Rules
 from tpatcher.service.limits import Limits
 from tpatcher.service.live import Deployment
@@ -41,6 +42,7 @@ def serve(
     max_flips: int = Rules.max_flips,
     max_firing_share: float = Rules.max_firing_share,
     shadow: bool = Rules.shadow,
+    private: bool = Rules.private,
     task: str | None = None,
     device: str | None = None,
     drain: int = 30,
@@ -65,7 +67,7 @@ def serve(
         canaries=canaries,
         access=access,
         limits=limits,
-        rules=Rules(max_flips, max_firing_share, shadow),
+        rules=Rules(max_flips, max_firing_share, shadow, private),
     )
     # A forward pass takes Python's lock hundreds of times, and each time waits this long for the
     # writer if that is in Python too: at the usual 5 ms an answer would take a second beside it.
@@ -75,6 +77,9 @@ def serve(
         app,
         host=host,
         port=port,
+        http=BoundedProtocol,
+        backlog=128,
+        proxy_headers=False,  # or callers could give themselves any address
         timeout_graceful_shutdown=drain,
         server_header=False,
         log_level="warning",
@@ -100,8 +105,10 @@ def build(
         try:
             taught = learned(opened)
             memory = load_memory(model, traffic, name, taught, progress)
-            examples = [*load_canaries(model, canaries, memory), *taught]
-            return Deployment.of(model, TPatcher().fit(model, memory), opened, examples, rules)
+            examples = load_canaries(model, canaries, memory)
+            binding = [e.text for e in examples] if canaries is not None else []
+            editor = TPatcher().fit(model, memory)
+            return Deployment.of(model, editor, opened, [*examples, *taught], rules, binding)
         except BaseException:
             opened.close()
             raise

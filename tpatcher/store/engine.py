@@ -1,5 +1,6 @@
 """Opening a store's database, and making its tables."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,8 +31,9 @@ def connect(url: str | Path) -> sa.Engine:
             from tpatcher.store import postgres  # its driver is only needed here
 
             return postgres.create_engine(name)
-    except (sa.exc.ArgumentError, ImportError) as error:
-        raise BadInput(f"{url!s} cannot be opened as a store: {error}") from error
+    except (sa.exc.ArgumentError, ImportError, ValueError) as error:
+        shown = re.sub(r"(://[^:/@]*:)[^@]*@", r"\1***@", text)  # without a password
+        raise BadInput(f"{shown} cannot be opened as a store: {error}") from error
     raise BadInput(
         f"a store is a file (SQLite) or a postgresql+psycopg:// URL, not {name.drivername}"
     )
@@ -43,12 +45,22 @@ def lock(connection: sa.Connection) -> None:
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
 
 
-def prepare(connection: sa.Connection, base: Base) -> Base:
+def refuse_if_taken(connection: sa.Connection) -> None:
+    """Raise `BadInput` if the database has tables of the names that a store gives to its own."""
+    if taken := sorted(METADATA.tables.keys() & set(sa.inspect(connection).get_table_names())):
+        raise BadInput(
+            f"the database has tables already that a new store would make ({', '.join(taken)}); "
+            "give an empty one"
+        )
+
+
+def prepare(connection: sa.Connection, base: Base, new: bool = False) -> Base:
     """Make the tables of a new store; returns the base model that the store is for."""
     about = None
-    if sa.inspect(connection).has_table("about"):
+    if not new and sa.inspect(connection).has_table("about"):
         about = connection.execute(sa.select(ABOUT)).one_or_none()
     if about is None:
+        refuse_if_taken(connection)
         METADATA.create_all(connection)
         values = {"version": VERSION, "base_name": base.name, "base": base.fingerprint}
         connection.execute(ABOUT.insert().values(**values))
@@ -60,6 +72,17 @@ def prepare(connection: sa.Connection, base: Base) -> Base:
             + ("use a newer tpatcher" if about.version > VERSION else older)
         )
     return Base(about.base_name, about.base)
+
+
+def file_of(engine: sa.Engine) -> tuple[int, int] | None:
+    """What identifies the file of a SQLite store; None if there is none."""
+    if engine.dialect.name != "sqlite":
+        return None
+    try:
+        found = Path(str(engine.url.database)).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 @contextmanager

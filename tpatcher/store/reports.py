@@ -30,15 +30,24 @@ class Reports:
         self.store, self.limit = store, limit
 
     def add(
-        self, text: str, who: str, said: str | None, answer: str | None, note: str | None
+        self,
+        text: str,
+        who: str,
+        said: str | None,
+        answer: str | None,
+        note: str | None,
+        each: int | None = None,
     ) -> int:
-        """Put a report in the queue; returns its number."""
+        """Put a report in the queue, where `each` caller may have so many; returns its number."""
         told = {"text": text, "said": said, "answer": answer, "note": note}
         waiting = sa.select(sa.func.count()).where(REPORT.c.settled.is_(None))
         new = REPORT.insert().values(**told, who=who, at=timestamp())
         with self.store().writing() as connection:
             if connection.execute(waiting).scalar_one() >= self.limit:
                 raise Busy(f"{self.limit} reports are waiting already", after=3600)
+            mine = waiting.where(REPORT.c.who == who)
+            if each is not None and connection.execute(mine).scalar_one() >= each:
+                raise Busy(f"{each} reports of {who!r} are waiting already", after=3600)
             made = connection.execute(new).inserted_primary_key
         assert made is not None
         return int(made[0])
@@ -49,6 +58,12 @@ class Reports:
         query = sa.select(*columns).where(REPORT.c.settled.is_(None)).order_by(REPORT.c.id)
         with self.store().reading() as connection:
             return [Report(*row) for row in connection.execute(query.limit(limit))]
+
+    def dismiss_all(self, who: str) -> int:
+        """Take all reports of one caller out of the queue; returns how many there were."""
+        change = REPORT.update().where(REPORT.c.who == who, REPORT.c.settled.is_(None))
+        with self.store().writing() as connection:
+            return connection.execute(change.values(settled="dismissed")).rowcount
 
     def settle(self, id: int, how: str) -> None:
         """Take a report out of the queue; the row stays."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from tpatcher.errors import Damaged, NotFound, StaleHead, WrongBase
+from tpatcher.errors import Damaged, NotFound, NotStored, StaleHead, WrongBase
 from tpatcher.example import Example
 from tpatcher.patches import from_bytes, pack
 from tpatcher.patches.base import Patch
@@ -57,12 +57,15 @@ class Store:
     The number of an appended patch is the number of its entry in the log.
     """
 
-    def __init__(self, url: str | Path, base: Base) -> None:
+    def __init__(self, url: str | Path, base: Base, *, new: bool = False) -> None:
+        """Open the store at a path or URL, or make it; if it must be `new`, only make it."""
         self.base = base
         self.engine = engine.connect(url)
+        self._file: tuple[int, int] | None = None
         try:
             with self.writing() as connection:
-                made_for = engine.prepare(connection, base)
+                made_for = engine.prepare(connection, base, new)
+            self._file = engine.file_of(self.engine)
             if made_for.fingerprint != base.fingerprint:
                 raise WrongBase(
                     f"this store holds patches for {made_for.name!r} ({made_for.fingerprint}), "
@@ -194,6 +197,12 @@ class Store:
             raise NotFound(f"there is no fix {id}")
         return found[0]
 
+    def made_since(self, who: str, since: str) -> int:
+        """How many fixes a caller has made since a time, live or not."""
+        query = sa.select(sa.func.count()).where(PATCH.c.who == who, PATCH.c.at >= since)
+        with self.reading() as connection:
+            return int(connection.execute(query).scalar_one())
+
     def by_key(self, who: str, key: str) -> Fix | None:
         """The fix that this caller made under this key before, if any."""
         query = LISTED.where(PATCH.c.who == who, PATCH.c.key == key)
@@ -212,6 +221,7 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
         """A transaction that no other writer is in: at its end all of it is on the disk."""
+        self._check_file()
         with engine.translate_errors(), self.engine.begin() as connection:
             engine.lock(connection)
             yield connection
@@ -219,8 +229,17 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """A connection that waits for no writer."""
+        self._check_file()
         with engine.translate_errors(), self.engine.connect() as connection:
             yield connection.execution_options(isolation_level="AUTOCOMMIT")
+
+    def _check_file(self) -> None:
+        """Raise `NotStored` if the file was removed or replaced: what is written would be lost."""
+        if self._file is not None and engine.file_of(self.engine) != self._file:
+            raise NotStored(
+                f"the store's file {self.engine.url.database} was removed or replaced since it was "
+                "opened, so nothing was changed; put it back and start again"
+            )
 
     def _row(
         self,

@@ -1,6 +1,6 @@
 """The tables of a store."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import sqlalchemy as sa
 
@@ -41,7 +41,7 @@ REPORT = sa.Table(
     sa.Column("said", sa.Text),
     sa.Column("answer", sa.Text),
     sa.Column("note", sa.Text),
-    sa.Column("settled", sa.Text),  # "fixed by 12" or "dismissed"
+    sa.Column("settled", sa.Text, index=True),  # "fixed by 12" or "dismissed"
     *_texts("text", "who", "at"),
 )  # fmt: skip
 EVENT = sa.Table(
@@ -59,6 +59,7 @@ TAUGHT = sa.Table(
 )
 
 
-def timestamp() -> str:
-    """The time in UTC, as the store writes it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+def timestamp(hours_ago: float = 0) -> str:
+    """The time in UTC, now or some hours ago, as the store writes it."""
+    then = datetime.now(UTC) - timedelta(hours=hours_ago)
+    return then.isoformat(timespec="milliseconds")
