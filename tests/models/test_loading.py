@@ -56,7 +56,12 @@ def test_code_that_comes_with_a_model_is_never_run_nor_asked_for(
     config = {"model_type": "unheard-of", "auto_map": {"AutoConfig": "evil.Config"}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     asked = list[str]()
-    monkeypatch.setattr("builtins.input", lambda question="": asked.append(question) or "y")
+
+    def answer(question: str = "") -> str:
+        asked.append(question)
+        return "y"
+
+    monkeypatch.setattr("builtins.input", answer)
     with pytest.raises(BadInput):
         tp.load(tmp_path)
     assert asked == [] and not ran.exists()

@@ -11,9 +11,7 @@ from typer import Argument, Option
 from tpatcher.cli.common import Device, ModelName, app, console, logging_off, opened, verbatim
 
 Traffic = Annotated[Path | None, Option(help="Texts that the model is used on, to be left alone.")]
-Canaries = Annotated[
-    Path | None, Option(help="Examples that must stay right; only an admin may fix one otherwise.")
-]
+Canaries = Annotated[Path | None, Option(help="Examples that must stay right.")]
 
 
 @app.command()
@@ -27,7 +25,10 @@ def serve(
         str, Option(help="Where the fixes are kept: a file, or postgresql+psycopg://…")
     ] = "fixes.db",
     traffic: Traffic = None,
-    canaries: Canaries = None,
+    canaries: Annotated[
+        Path | None,
+        Option(help="Examples that must stay right; only an admin may fix one otherwise."),
+    ] = None,
     tokens: Annotated[Path | None, Option(help="The file that `token` writes.")] = None,
     flips: Annotated[int, Option(help="How many canaries a fix may make wrong.")] = 0,
     share: Annotated[
