@@ -140,7 +140,8 @@ def log(
         for patch in found:
             typer.echo(plain(json.dumps(patch.meta, ensure_ascii=False)))
         return
-    table = Table(Column("fix", no_wrap=True), *COLUMNS)
+    columns = [Column(name, overflow="fold") for name in COLUMNS]  # no word is cut
+    table = Table(Column("fix", no_wrap=True), *columns)
     for patch in found:
         checked, example = patch.certificate, patch.example
         table.add_row(
