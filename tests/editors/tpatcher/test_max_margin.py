@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tpatcher as tp
-from tests.helpers import TEXTS, fresh, wrong
+from tests.helpers import ASKED, RIGHT, TEXTS, fresh, wrong
 from tpatcher.editors.tpatcher import max_margin
 from tpatcher.errors import NotFixed
 from tpatcher.patches.certificate import Certificate
@@ -60,3 +60,19 @@ def test_what_would_change_other_answers_whatever_is_done_is_refused(
     monkeypatch.setattr(max_margin, "check", lambda *_: ({3, 5}, Certificate()))
     with pytest.raises(NotFixed, match="2 answers of the memory"):
         editor.edit(model, wrong(model, "who wrote hamlet ?"))
+
+
+@pytest.mark.parametrize("name", ["bert", "bart", "gpt2"])
+def test_an_answer_that_follows_from_the_trace_is_not_generated_again(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = fresh(name)
+    editor = tp.TPatcher().fit(model, TEXTS)
+    answers = RIGHT[model.task.name]
+    wanted = next(a for a in answers if a != model.answer([ASKED[0]])[0])
+    example = tp.Example(ASKED[0], wanted)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(model.task), "predict", lambda *_: pytest.fail("it was run again"))
+        patch = editor.edit(model, example)
+    model.push(patch)
+    assert model.correct([example]) == [True]

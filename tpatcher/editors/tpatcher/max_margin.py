@@ -88,8 +88,9 @@ class MaxMargin(Solver):
         """Neurons with which the real greedy answer is right."""
         patch = self._solve_once(mistake, memory, past)
         model, example = mistake.model, mistake.example
-        # a label follows from the tail, by more than rounding; a text has to be really generated
-        provable = not model.task.generates and isinstance(mistake.positions, CachedPositions)
+        # what wins at every position of its own answer, by more than rounding, is what greedy
+        # decoding says: no need to generate it
+        provable = isinstance(mistake.positions, CachedPositions)
         if provable and mistake.right_with(patch.rows.to(mistake.logits.device)):
             return patch
         for _ in range(ATTEMPTS):
