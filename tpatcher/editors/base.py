@@ -1,11 +1,11 @@
 """What every editor is: fitted once to a model, then one pure `edit` per mistake."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Self
 
-from tpatcher.errors import AlreadyRight, Conflict
+from tpatcher.errors import AlreadyRight, Conflict, TPatcherError
 from tpatcher.example import Example, normal
 from tpatcher.models.model import Model
 from tpatcher.patches.base import Patch
@@ -43,6 +43,23 @@ class Editor(ABC):
             _check_conflict(model, example)
         self.check_mistake(model, example)
         return self.solve(model, example)
+
+    def edit_all(
+        self, model: Model, examples: Sequence[Example], *, supersede: bool = False
+    ) -> Iterator[Patch | TPatcherError]:
+        """Edit many examples, each on top of those before; what `edit` raises stands in its place.
+
+        The model itself stays as it is: push what is wanted of the patches, in their order.
+        """
+        trial = model.twin()
+        for example in examples:
+            try:
+                patch = self.edit(trial, example, supersede=supersede)
+                trial.push(patch)
+            except TPatcherError as error:
+                yield error
+            else:
+                yield patch
 
     def check_mistake(self, model: Model, example: Example) -> None:
         """Run the model and raise `AlreadyRight` if it gives one of the right answers.

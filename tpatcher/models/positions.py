@@ -6,24 +6,35 @@ layer, or where the model's tail is not known, the model is run (`RunPositions`)
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 
 import torch
 from torch import Tensor
 
+from tpatcher.errors import TPatcherError
+from tpatcher.example import Example
 from tpatcher.models.model import Model
-from tpatcher.models.traces import trace_forced
+from tpatcher.models.traces import Trace, trace_forced
 from tpatcher.nets import ffn, reading
 from tpatcher.nets.reading import Reads
 from tpatcher.nets.rows import Rows
 from tpatcher.nets.tail import Tail
 from tpatcher.nets.twin import twin
 
+Followed = tuple[Trace, Tensor]  # an example's trace, and its logits as greedy decoding sees them
+
 
 class Positions(ABC):
     """One example followed along its target: its trace, and logits under further neurons."""
 
     def __init__(
-        self, model: Model, text: str, target: Sequence[int], layer: int, reads: Reads
+        self,
+        model: Model,
+        text: str,
+        target: Sequence[int],
+        layer: int,
+        reads: Reads,
+        known: Followed | None = None,
     ) -> None:
         self.model, self.layer, self.ffn = model, layer, ffn.find(model.net, layer)
         self.text, self.target, self.reads = text, target, reads
@@ -31,7 +42,8 @@ class Positions(ABC):
         self.rows = model.rows(layer)  # what the model's patches have in this layer already
         if self.rows.width > self.ffn.width:
             self.reads = "text"  # they do, whatever new ones will read
-        self.trace, self.before_last = trace_forced(model, self.forced, layer, self.reads)
+        followed = known or trace_forced(model, self.forced, layer, self.reads)
+        self.trace, self.before_last = followed
 
     @abstractmethod
     def logits(self, rows: Rows) -> Tensor:
@@ -49,8 +61,15 @@ class Positions(ABC):
 class CachedPositions(Positions):
     """Positions whose states are known: new logits need the tail alone."""
 
-    def __init__(self, model: Model, text: str, target: Sequence[int], reads: Reads) -> None:
-        super().__init__(model, text, target, -1, reads)
+    def __init__(
+        self,
+        model: Model,
+        text: str,
+        target: Sequence[int],
+        reads: Reads,
+        known: Followed | None = None,
+    ) -> None:
+        super().__init__(model, text, target, -1, reads, known)
         assert model.tail is not None
         self.tail: Tail = model.tail
         self.states = self.shifted(self.trace.states, self.trace.queries)
@@ -109,9 +128,54 @@ class RunPositions(Positions):
 
 
 def positions(
-    model: Model, text: str, target: Sequence[int], layer: int = -1, reads: Reads = "position"
+    model: Model,
+    text: str,
+    target: Sequence[int],
+    layer: int = -1,
+    reads: Reads = "position",
+    known: Followed | None = None,
 ) -> Positions:
-    """The answer positions of an example, by the cheapest way that is exact."""
+    """The answer positions of an example, by the cheapest way that is exact.
+
+    What is `known` of it is not looked for again.
+    """
     if layer == -1 and model.tail_is_exact:
-        return CachedPositions(model, text, target, reads)
+        return CachedPositions(model, text, target, reads, known)
     return RunPositions(model, text, target, layer, reads)
+
+
+class Ahead:
+    """Many examples that are followed before their turn comes, a batch at a time.
+
+    Patches of the last layer change nothing of it, so those pushed meanwhile do not matter.
+    """
+
+    def __init__(
+        self, model: Model, examples: Sequence[Example], reads: Reads, batch: int = 16
+    ) -> None:
+        self.model, self.reads, self.batch = model, reads, batch
+        self.waiting = list(examples)
+        self.found: dict[Example, Followed] = {}
+
+    @torch.no_grad()
+    def take(self, example: Example) -> Followed | None:
+        """What following this example showed, which is then forgotten; None if it is unknown."""
+        while example not in self.found and example in self.waiting:
+            self._follow_some()
+        return self.found.pop(example, None)
+
+    def _follow_some(self) -> None:
+        part, self.waiting = self.waiting[: self.batch], self.waiting[self.batch :]
+        task, known = self.model.task, list[tuple[Example, list[int]]]()
+        for example in part:
+            with suppress(TPatcherError):  # its own edit will say what is wrong with it
+                known.append((example, task.target(example.text, example.answer)))
+        if not known:
+            return
+        forced = task.force([e.text for e, _ in known], [target for _, target in known])
+        seen, logits = trace_forced(self.model, forced, -1, self.reads)
+        for i, (example, _) in enumerate(known):
+            rows = (seen.owner == i).nonzero()[:, 0]
+            own = seen.at(rows)
+            own.owner = torch.zeros_like(own.owner)
+            self.found[example] = own, logits[rows.to(logits.device)]

@@ -30,6 +30,10 @@ class Trace:
         names = [f.name for f in fields(cls)]
         return cls(*(torch.cat([getattr(p, name) for p in parts]) for name in names))
 
+    def at(self, rows: Tensor) -> "Trace":
+        """Some rows of the trace."""
+        return Trace(**{name: held[rows.to(held.device)] for name, held in vars(self).items()})
+
 
 @torch.no_grad()
 def trace(
@@ -107,7 +111,7 @@ def trace_own_answers(
         parts.append(seen)
     seen = Trace.join(parts)
     order = seen.owner.argsort(stable=True)
-    return Trace(**{k: v[order.to(v.device)] for k, v in vars(seen).items()})
+    return seen.at(order)
 
 
 def targets_to_follow(model: Model, items: Sequence[str | Example]) -> list[list[int]]:

@@ -3,7 +3,7 @@
 import pytest
 
 import tpatcher as tp
-from tests.helpers import TEXTS, fresh, wrong
+from tests.helpers import QUESTIONS, RIGHT, TEXTS, fresh, wrong
 from tpatcher.errors import AlreadyRight, BadInput, Conflict, NotFitted
 
 
@@ -58,3 +58,26 @@ def test_given_rephrasings_are_fixed_too() -> None:
     answer = next(a for a in ("yes", "no", "maybe") if a not in said)
     model.push(editor.edit(model, tp.Example(texts[0], answer, rephrasings=tuple(texts[1:]))))
     assert model.answer(texts) == [answer] * 3
+
+
+@pytest.mark.parametrize("name", ["bert", "bart", "gpt2"])
+def test_many_edits_together_are_those_made_one_by_one(name: str) -> None:
+    model = fresh(name)
+    editor = tp.TPatcher().fit(model, TEXTS)
+    answers = RIGHT[model.task.name]
+    examples = [tp.Example(text, answers[i % 3]) for i, text in enumerate(QUESTIONS)]
+    examples += [tp.Example(QUESTIONS[0], answers[1]), tp.Example("where ?", "")]
+    results = list(editor.edit_all(model, examples))
+    assert model.patches == ()
+    for example, result in zip(examples, results, strict=True):
+        if isinstance(result, Exception):
+            with pytest.raises(type(result)):
+                editor.edit(model, example)
+        else:
+            alone = editor.edit(model, example)
+            model.push(result)
+            assert (alone.keys - result.keys).norm() < 1e-3 * alone.keys.norm()
+            assert alone.certificate.memory_changed == result.certificate.memory_changed == 0
+            assert model.correct([example]) == [True]
+    assert sum(not isinstance(r, Exception) for r in results) >= 3
+    assert any(isinstance(r, Exception) for r in results)

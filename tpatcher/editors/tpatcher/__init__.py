@@ -1,7 +1,7 @@
 """T-Patcher (Huang et al., Transformer-Patcher: One Mistake Worth One Neuron, ICLR 2023)."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 from tpatcher.editors.base import Editor
@@ -10,11 +10,13 @@ from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes
 from tpatcher.editors.tpatcher.paper import Paper
 from tpatcher.editors.tpatcher.solver import Solver
-from tpatcher.errors import AlreadyRight, BadInput, NotFitted, unknown
+from tpatcher.errors import AlreadyRight, BadInput, NotFitted, TPatcherError, unknown
 from tpatcher.example import Example
 from tpatcher.models.model import Model
+from tpatcher.models.positions import Ahead
 from tpatcher.nets import ffn
 from tpatcher.nets.reading import Reads
+from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons
 
 SOLVERS: dict[str, type[Solver]] = {kind.name: kind for kind in (MaxMargin, Paper)}
@@ -41,6 +43,7 @@ class TPatcher(Editor):
     layer: int = -1
     progress: bool = False
     memory: Memory | None = field(default=None, repr=False)
+    ahead: Ahead | None = field(default=None, repr=False)  # of edits that are made together
 
     def __post_init__(self) -> None:
         if isinstance(self.solver, Mapping):  # as a job that was written down has it
@@ -84,6 +87,16 @@ class TPatcher(Editor):
     def knobs(self) -> dict[str, Any]:
         return {**super().knobs(), "solver": self.solver.to_json()}
 
+    def edit_all(
+        self, model: Model, examples: Sequence[Example], *, supersede: bool = False
+    ) -> Iterator[Patch | TPatcherError]:
+        """Edit many examples, each on top of those before, the model run on many at once."""
+        if self.layer == -1 and self.memory is not None and model.tail_is_exact:
+            together = replace(self, ahead=Ahead(model, examples, self._reads(model, self.memory)))
+        else:
+            together = self
+        yield from Editor.edit_all(together, model, examples, supersede=supersede)
+
     def solve(self, model: Model, example: Example) -> Neurons:
         if self.memory is None:
             raise NotFitted(
@@ -91,19 +104,23 @@ class TPatcher(Editor):
                 "thousand texts like those the model is used on (40,000 in the paper)"
             )
         layer = self._layer(model)
-        # a memory made for positions alone, of another layer or in an earlier version, decides
-        wide = self.memory.queries.shape[1] > ffn.find(model.net, layer).width
-        reads: Reads = "text" if wide else "position"
+        reads = self._reads(model, self.memory)
         if model.rows(layer).width > self.memory.queries.shape[1]:
             raise NotFitted(
                 "the model has fixes that read the whole text, and this memory was made for keys "
                 "that do not: fit the editor anew, with the texts themselves"
             )
-        mistake = Mistake.find(model, example, layer, reads)
+        known = self.ahead.take(example) if self.ahead else None
+        mistake = Mistake.find(model, example, layer, reads, known)
         if not len(mistake.wrong):
             raise AlreadyRight(f"the model answers {example.text!r} with {example.answer!r}")
         past = PastFixes.of(model, example, layer, reads)
         return self.solver.solve(mistake, self.memory, past)
+
+    def _reads(self, model: Model, memory: Memory) -> Reads:
+        """What keys read: as the memory was made, of positions alone or of the text too."""
+        wide = memory.queries.shape[1] > ffn.find(model.net, self._layer(model)).width
+        return "text" if wide else "position"
 
     def _layer(self, model: Model) -> int:
         """The layer counted from the end, so that every patch names it in the same way."""

@@ -38,20 +38,15 @@ class Contrast:
             follows = (seen.best == seen.tokens).view(len(texts), -1).long()
             before = follows.cumprod(1).roll(1, 1)
             before[:, 0] = 1
-            seen = _at(seen, before.flatten().bool())
+            seen = seen.at(before.flatten().bool())
         return cls(texts, kinds, seen)
 
     def without(self, rows: Tensor) -> "Contrast":
         """Without the texts that these rows of the trace belong to."""
         gone = set(self.trace.owner[rows].tolist())
         keep = torch.tensor([int(o) not in gone for o in self.trace.owner], dtype=torch.bool)
-        return replace(self, trace=_at(self.trace, keep))
+        return replace(self, trace=self.trace.at(keep))
 
     def counts(self) -> dict[str, int]:
         """How many texts of each kind are held."""
         return dict(Counter(self.kinds[i] for i in set(self.trace.owner.tolist())))
-
-
-def _at(seen: Trace, rows: Tensor) -> Trace:
-    """Some rows of a trace."""
-    return Trace(**{name: tensor[rows.to(tensor.device)] for name, tensor in vars(seen).items()})

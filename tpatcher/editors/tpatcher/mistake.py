@@ -9,7 +9,7 @@ from torch import Tensor
 from tpatcher.errors import BadInput, NotFixed
 from tpatcher.example import Example
 from tpatcher.models.model import Model
-from tpatcher.models.positions import Positions, positions
+from tpatcher.models.positions import Followed, Positions, positions
 from tpatcher.models.traces import trace
 from tpatcher.nets import ffn, reading
 from tpatcher.nets.reading import Reads
@@ -32,11 +32,16 @@ class Mistake:
     @classmethod
     @torch.no_grad()
     def find(
-        cls, model: Model, example: Example, layer: int = -1, reads: Reads = "position"
+        cls,
+        model: Model,
+        example: Example,
+        layer: int = -1,
+        reads: Reads = "position",
+        known: Followed | None = None,
     ) -> "Mistake":
         """Follow an example along its target. `NotFixed` if the generation config forbids it."""
         target = model.task.target(example.text, example.answer)
-        followed = positions(model, example.text, target, layer, reads)
+        followed = positions(model, example.text, target, layer, reads, known)
         mistake = cls(model, example, layer, target, followed, followed.now())
         chosen = mistake.logits.gather(1, mistake.tokens[:, None])[:, 0]
         if chosen.isneginf().any():
