@@ -205,7 +205,10 @@ def _memory(model: Any, patches: Path, traffic: Path | None, preset: str) -> Any
         raise NotFitted(f"{error} (--traffic FILE)") from error
     if preset == "paper" and isinstance(items[0], str):
         _say_own_answers(str(traffic))
-    memory = Memory.collect(model, items, progress=True, skip_bos=SOLVERS[preset].skips_bos)
+    chosen = SOLVERS[preset]
+    memory = Memory.collect(
+        model, items, progress=True, skip_bos=chosen.skips_bos, background=chosen.background
+    )
     memory.save(kept[0])
     return memory
 

@@ -44,11 +44,11 @@ class Probe:
 
         return hook
 
-    def run(self, forced: TeacherForced) -> tuple[Any, dict[str, Tensor]]:
+    def run(self, forced: TeacherForced, **options: Any) -> tuple[Any, dict[str, Tensor]]:
         """The net's output, and what entered each named module at the answer positions."""
         self.local.seen = {}
         device = self.net.device
-        output = self.net(**forced.on(device))
+        output = self.net(**forced.on(device), **options)
         ids = forced.inputs.get("decoder_input_ids", forced.inputs["input_ids"])
         at = (forced.row * ids.shape[1] + forced.column).to(device)
         if self.reader is not None:

@@ -61,6 +61,7 @@ class MaxMargin(Solver):
     """Keys of largest margin in a few passes over the memory; no training by steps."""
 
     name: ClassVar[str] = "fast"
+    background: ClassVar[bool] = True
     reads: Reads = "position"  # type: ignore[misc]
     contrast: int = 0  # contrast texts that a key is held against, at most
     contrast_crossing: float = 0.1  # f, measured from the nearest of them
