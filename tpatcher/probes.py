@@ -50,7 +50,7 @@ class Probes:
         for probe in example.unrelated:
             yield replace(probe, kind=probe.kind or "neighbours")
         if not self.f0.task.generates:
-            made = NOTHING_KNOWN.contrast(replace(example, unrelated=()), 0, 0, 0)
+            made = NOTHING_KNOWN.contrast(replace(example, unrelated=()), 0, 0)
             for text in made.get("negations", []):
                 if "not not" not in text:
                     yield Example(text, "", kind="negations")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tpatcher.editors.tpatcher.mistake import Mistake
 from tpatcher.editors.tpatcher.phrases import Phrases
-from tpatcher.models.traces import Trace, trace
+from tpatcher.models.traces import Trace, targets_to_follow, trace
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,11 @@ class Contrast:
             before = follows.cumprod(1).roll(1, 1)
             before[:, 0] = 1
             seen = seen.at(before.flatten().bool())
+            given = by_kind.get("given", [])[:limit]
+            if given:  # what a user names is followed along its own answer too, which takes a run
+                own = targets_to_follow(mistake.model, given)
+                along = trace(mistake.model, given, own, here.layer, here.reads)
+                seen = Trace.join([seen, along])
         return cls(texts, kinds, seen)
 
     def without(self, rows: Tensor) -> "Contrast":

@@ -51,6 +51,7 @@ class Crossing:
 
 # A second dual gives zsRE 0.09 more GR at the same TestR, and FEVER nothing.
 LABELS, TOKENS = Crossing(0.47, duals=1), Crossing(0.5, duals=2)
+TEXTS = Crossing(0.25, duals=2)  # where the text's state is read for an answer of tokens
 # The more queries a key stays clear of, the more seldom others come near it: where answers are
 # tokens, f falls for each doubling of the memory beyond this size. With labels it gains little.
 REFERENCE_SIZE, DROP_PER_DOUBLING, MIN_FRACTION = 45_000, 0.1, 0.2
@@ -64,7 +65,6 @@ class MaxMargin(Solver):
     background: ClassVar[bool] = True
     reads: Reads = "position"  # type: ignore[misc]
     contrast: int = 0  # contrast texts that a key is held against, at most
-    contrast_crossing: float = 0.1  # f, measured from the nearest of them
     crossing: float | None = None  # f; None: by task and size of the memory
     duals: int | None = None  # None: by task
     # GeLU and SiLU dip below 0 before they rise, which pushes away from the target. A steeper
@@ -155,9 +155,9 @@ class MaxMargin(Solver):
         >>> [round(MaxMargin().crossing_for(True, n).fraction, 2) for n in sizes]
         [0.5, 0.5, 0.3, 0.2]
         """
-        default = TOKENS if generates else LABELS
+        default = LABELS if not generates else TEXTS if self.reads == "text" else TOKENS
         f = default.fraction
-        if generates and queries > REFERENCE_SIZE:
+        if default is TOKENS and queries > REFERENCE_SIZE:
             doublings = math.log2(queries / REFERENCE_SIZE)
             f = max(MIN_FRACTION, f - DROP_PER_DOUBLING * doublings)
         return Crossing(
@@ -212,14 +212,12 @@ class MaxMargin(Solver):
             raise TooNear(near.nonzero()[:, 0])
         if own - key.nearest_negative <= least:
             raise NotFixed(_inseparable(mistake, negatives, key))
-        sides = [(f, key.nearest_negative), (self.contrast_crossing, key.nearest_contrast)]
-        finite = [(share, side) for share, side in sides if side > -math.inf]
         # where nothing is at risk, any half-space will do
-        finite = finite or [(f, own - max(1.0, abs(own)))]
-        zero = max(own - (1 - share) * (own - side) for share, side in finite)
+        side = key.top if key.top > -math.inf else own - max(1.0, abs(own))
+        zero = own - (1 - f) * (own - side)
         if not beta:
             return zero, self.steepness * self.own_level / (own - zero)
-        return zero, -beta / (zero - max(side for _, side in finite))
+        return zero, -beta / (zero - side)
 
     def _values(self, mistake: Mistake, key_rows: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """Values (n, d), and the target's probability (levels, n)."""

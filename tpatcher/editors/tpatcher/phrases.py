@@ -22,7 +22,7 @@ NAME = 1.5  # what a capital letter counts for
 COMMON = 0.05  # above which a word says nothing about what is asked
 GAP = "\0"  # in a frame, where the subject stood
 WORD = re.compile(r"\w+(?:[.-]\w+)*")
-BARE = ("the {} of {} is", "{1} {0}")  # what is asked, and of whom, as the barest of texts
+BARE = ("the {} of {} is", "{1} {0}", "{1}'s {0} is")  # what is asked, of whom, and little else
 NEGATED = re.compile(r"\b(is|are|was|were|has|have|had|does|do|did|can|will)\b", re.I)
 NUMBER = re.compile(r"\d+")
 
@@ -96,9 +96,13 @@ class Phrases:
         return list(frames.values()), list(subjects)
 
     def contrast(
-        self, example: Example, sisters: int = 24, bare: int = 8, neighbours: int = 8
+        self, example: Example, sisters: int = 48, neighbours: int = 8
     ) -> dict[str, list[str]]:
-        """Texts to hold a fix of this example against, by kind; always the same ones."""
+        """Texts to hold a fix of this example against, by kind; always the same ones.
+
+        Sisters are as bare as can be: in the memory's own frames they are too much like the
+        mistake's rephrasings, some of them even are ("born in" and "birthplace").
+        """
         draw, text = Random(example.text), example.text
         own = {example.text.lower(), *(r.lower() for r in example.rephrasings)}
         found: dict[str, list[str]] = {"given": [e.text for e in example.unrelated]}
@@ -108,13 +112,10 @@ class Phrases:
         if parts is not None:
             subject, frame = parts
             frames, subjects = self.known
-            others = [f for f in frames if not f.words & frame.words]
-            picked = draw.sample(others, min(sisters + bare, len(others)))
-            found["sisters"] = [f.of(subject) for f in picked[:sisters]]
-            found["sisters"] += [
-                BARE[i % len(BARE)].format(f.bare, subject)
-                for i, f in enumerate(picked[sisters:])
-                if f.bare
+            others = [f for f in frames if f.bare and not f.words & frame.words]
+            picked = draw.sample(others, min(sisters, len(others)))
+            found["sisters"] = [
+                BARE[i % len(BARE)].format(f.bare, subject) for i, f in enumerate(picked)
             ]
             near = [s for s in subjects if s.lower() not in text.lower()]
             picked_subjects = draw.sample(near, min(neighbours, len(near)))
