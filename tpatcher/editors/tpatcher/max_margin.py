@@ -87,6 +87,9 @@ class MaxMargin(Solver):
 
     def solve(self, mistake: Mistake, memory: Memory, past: PastFixes) -> Neurons:
         """Neurons with which the real greedy answer is right."""
+        if mistake.positions.reads == "text":
+            # a key that knows a rephrasing is of use only if all of the answer comes with it
+            mistake = replace(mistake, unsure=self.confidence)
         patch = self._solve_once(mistake, memory, past)
         model, example = mistake.model, mistake.example
         # what wins at every position of its own answer, by more than rounding, is what greedy

@@ -28,6 +28,7 @@ class Mistake:
     target: list[int]
     positions: Positions
     logits: Tensor  # (P, labels or tokens), as greedy decoding sees them
+    unsure: float = 0.0  # a target less probable than this counts as losing: it will, rephrased
 
     @classmethod
     @torch.no_grad()
@@ -64,8 +65,10 @@ class Mistake:
 
     @cached_property
     def wrong(self) -> Tensor:
-        """The positions where the target does not win, or only by rounding."""
-        return losing(self.logits, self.tokens, self.rounding).nonzero()[:, 0]
+        """The positions where the target does not win, or only by rounding, or is unsure."""
+        probable = self.logits.softmax(-1).gather(1, self.tokens[:, None])[:, 0]
+        lost = losing(self.logits, self.tokens, self.rounding)
+        return (lost | (probable < self.unsure)).nonzero()[:, 0]
 
     @property
     def rounding(self) -> float:
