@@ -1,9 +1,10 @@
 """Two replicas on one store: what is fixed at one is fixed at the other, and so is what is undone.
 
-First `docker compose up --build --wait` (compose.yaml), which starts both and a PostgreSQL.
+compose.yaml starts both and a PostgreSQL, and says how; TPATCHER_TOKEN holds a token of role fix.
 """
 
 import json
+import os
 import sys
 import time
 import urllib.request
@@ -14,6 +15,8 @@ def ask(address: str, path: str, body: object = None, method: str = "POST") -> d
         f"{address}/v1/{path}", json.dumps(body).encode() if body else None, method=method
     )
     request.add_header("Content-Type", "application/json")
+    if "TPATCHER_TOKEN" in os.environ:
+        request.add_header("Authorization", f"Bearer {os.environ['TPATCHER_TOKEN']}")
     with urllib.request.urlopen(request, timeout=60) as response:
         return json.load(response)
 
