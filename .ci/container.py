@@ -115,7 +115,8 @@ class Image:
         shim.write_text('#!/bin/sh\nexec /usr/bin/python3 "$@"\n')
         shim.chmod(0o755)
         self.env = {"PATH": f"{shim.parent}:/usr/bin:/bin", "HOME": str(root)}
-        self.env |= {k: v for k, v in os.environ.items() if k.startswith("PIP_")}
+        passed_on = ("PIP_", "OMP_")
+        self.env |= {k: v for k, v in os.environ.items() if k.startswith(passed_on)}
         self.work = root
         self.entrypoint: list[str] = []
         self.command: list[str] = []
