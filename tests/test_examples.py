@@ -4,6 +4,7 @@ import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -46,7 +47,7 @@ def tiny(directory: Path, name: str, **changes: object) -> Path:
     """A tiny random model that reads single characters."""
     task = zoo.ARCHITECTURES[name]
     tokenizer = spelling(task)
-    size = {"vocab_size": len(tokenizer), "max_position_embeddings": 192}
+    size: Any = {"vocab_size": len(tokenizer), "max_position_embeddings": 192}
     zoo.net(name, **size, **changes).save_pretrained(directory)
     if task == "causal":
         tokenizer.chat_template = (

@@ -78,7 +78,8 @@ def _is_tensors(path: str) -> bool:
 @contextmanager
 def _explained(what: str) -> Iterator[None]:
     """Say in one line what the hub refused, and what to do."""
-    from huggingface_hub.errors import HTTPError  # of whichever library the hub's client uses
+    # of whichever library the hub's client uses
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
     try:
         yield
