@@ -1,16 +1,20 @@
 # Everything runs in .venv, made from what the machine's own Python can install.
 PYTHON ?= python3
 BIN := .venv/bin
+TORCH := torch==2.13.0
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test lint docs speed clean
+.PHONY: demo test test-slow test-lowest lint docs site speed container release clean
 
 demo: .venv/bench
 	$(BIN)/tpatcher demo
 
 test: .venv/dev lint
 	$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term
+
+test-slow: .venv/dev
+	$(BIN)/pytest -m slow
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -20,7 +24,7 @@ lint: .venv/dev
 
 .venv/torch:
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet torch==2.13.0
+	$(BIN)/pip install --quiet $(TORCH)
 	touch $@
 
 .venv/bench: .venv/torch pyproject.toml
@@ -31,11 +35,36 @@ lint: .venv/dev
 	$(BIN)/pip install --quiet -e ".[dev]"
 	touch $@ .venv/bench
 
+# The lower ends of the ranges in pyproject.toml, in a venv of their own. Torch stays what it is, and so
+# do the tools that test: those are no part of what is promised.
+LOWEST := .venv-lowest
+RUNTIME := bench data lora onnx ray serve
+TOOLS := pytest pytest-xdist hypothesis httpx openai schemathesis jaxtyping pyyaml nbformat
+test-lowest: .venv/dev
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/pip install --quiet $(TORCH)
+	echo "$(TORCH)" | $(BIN)/uv pip compile --quiet --resolution lowest-direct pyproject.toml \
+		$(RUNTIME:%=--extra %) --constraint - --output-file $(LOWEST)/all.txt
+	grep --invert-match --extended-regexp "^(torch|cuda|nvidia|triton)" $(LOWEST)/all.txt > $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/pip install --quiet -r $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/pip install --quiet --constraint $(LOWEST)/lowest.txt $(TOOLS)
+	$(LOWEST)/bin/pip install --quiet --no-deps -e .
+	$(LOWEST)/bin/pytest -n 2 --dist loadfile
+
 docs: .venv/dev
 	$(BIN)/python -c "from tests.test_docs import reference; print(reference(), end='')" > docs/cli.md
+
+site: docs
+	$(BIN)/mkdocs build --strict
 
 speed: .venv/bench
 	$(BIN)/python -m speed --json speed.json
 
+container: .venv/dev
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python .ci/container.py
+
+release: .venv/dev
+	$(BIN)/python .ci/release.py
+
 clean:
-	rm -rf .venv build *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-lowest build dist site *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache

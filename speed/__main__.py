@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from speed.figures import Figure, answering, editing, large, retention
+from speed.figures import Figure, answering, editing, large, retention, starting
 
 ALL = {
     "classification": lambda: editing("classification"),
@@ -16,6 +16,7 @@ ALL = {
     "answer": lambda: answering(1_000, 1.05) + answering(10_000, 1.5),
     "retention": retention,
     "large": large,
+    "start": starting,
 }
 
 

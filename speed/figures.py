@@ -1,5 +1,6 @@
-"""Every figure of docs/speed.md: a ratio of two things measured side by side in one run."""
+"""Every figure of docs/speed.md: ratios of two things measured side by side, and the start."""
 
+import resource
 import statistics
 import subprocess
 import sys
@@ -179,3 +180,28 @@ def alone(n: int) -> None:
     memory = nets.memory(model, n)
     found = edits(model, TPatcher().fit(model, memory), examples)
     print(found.edit, peak(), memory.queries.nbytes)
+
+
+def starting(rounds: int = 15) -> list[Figure]:
+    """Milliseconds until `import tpatcher` is done, and `tpatcher --help` has been printed.
+
+    The processor's time is counted, not the clock's: a busy machine makes a process wait.
+    """
+
+    def cost(code: str) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return 1000 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+    help = "import sys; sys.argv = ['tpatcher', '--help']; from tpatcher.cli import main; main()"
+    codes = ("pass", "import tpatcher", help)
+    bare, imported, helped = (
+        statistics.median(times)
+        for times in zip(*[[cost(code) for code in codes] for _ in range(rounds)], strict=True)
+    )
+    about = f"ms of processor time; an empty program: {bare:.0f}"
+    return [
+        at_most("import tpatcher", imported - bare, 50, f"{about}, taken off"),
+        at_most("tpatcher --help", helped, 500, about),
+    ]

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import rich
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -11,19 +12,39 @@ from typer import Argument, Option
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Fix the mistakes of transformer models, one neuron a mistake.",
 )
 console = Console()
 
-ModelName = Annotated[str, Argument(help="A directory, a name on the hub, or builtin-fc/-qa.")]
+
+def models(incomplete: str) -> list[str]:
+    """The models that a shell can complete: the built-in ones, and directories that hold one."""
+    here = (path.parent for path in Path().glob(f"{incomplete}*/config.json"))
+    return [n for n in (*BUILTIN, *map(str, here)) if n.startswith(incomplete)]
+
+
+def only_results_on_stdout(as_json: bool) -> bool:
+    """Send all but the results to stderr, so that another program can read them."""
+    for one in (console, rich.get_console()):  # the second draws the library's bars
+        one.stderr = as_json
+    return as_json
+
+
+BUILTIN = ("builtin-fc", "builtin-qa")
+ModelName = Annotated[
+    str, Argument(help="A directory, a name on the hub, or builtin-fc/-qa.", autocompletion=models)
+]
 Patches = Annotated[Path, Option(help="The directory that keeps the fixes.")]
 Traffic = Annotated[
     Path | None,
     Option(help="Ordinary texts to leave alone: .txt, .jsonl or .csv, no labels needed."),
 ]
 Preset = Literal["fast", "paper"]
+Json = Annotated[
+    bool,
+    Option("--json", help="Results as JSON, one object a line.", callback=only_results_on_stdout),
+]
 Device = Annotated[str | None, Option(help="cpu, cuda, auto …; the model's own if not given.")]
 
 
@@ -38,6 +59,11 @@ def opened(name: str, patches: Path | None, device: str | None) -> Any:
 def plain(text: object, keep: str = "\u200c\u200d") -> str:
     """A text with its control characters spelled out, as JSON does: a terminal obeys none."""
     return "".join(c if c.isprintable() or c in keep else json.dumps(c)[1:-1] for c in str(text))
+
+
+def emit(result: object) -> None:
+    """Print one result as a line of JSON."""
+    typer.echo(plain(json.dumps(result, ensure_ascii=False, default=str)))
 
 
 def verbatim(text: object) -> str:

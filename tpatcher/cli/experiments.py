@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from tpatcher.cli.common import Device, ModelName, Preset, app, console, logging_off
+from tpatcher.cli.common import Device, Json, ModelName, Preset, app, console, emit, logging_off
 
 
 @app.command()
@@ -53,6 +53,7 @@ def sme(
     seed: int = 0,
     skip_bad: Annotated[bool, Option(help="Count bad lines instead of stopping.")] = False,
     device: Device = None,
+    as_json: Json = False,
 ) -> None:
     """Sequential model editing (SME) on a dataset: the paper's five metrics."""
     from tpatcher.bench.context import Context
@@ -82,7 +83,8 @@ def sme(
     )
     logging_off()
     context = Context.open(job, out.parent, device, progress=True)
-    console.print_json(json.dumps(run_folders(job, context, out, console, folder)))
+    result = run_folders(job, context, out, console, folder)
+    emit(result) if as_json else console.print_json(json.dumps(result))
 
 
 @app.command()
@@ -125,6 +127,7 @@ def reproduce(
     on: Annotated[str, Option(help="here, ray, or ray://HOST:PORT.")] = "here",
     workers: Annotated[int | None, Option(help="Jobs at a time.")] = None,
     dry_run: Annotated[bool, Option(help="Only list the jobs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Every table and figure of the paper: run the jobs that are missing, make the report."""
     import shlex
@@ -151,6 +154,9 @@ def reproduce(
         dry_run=dry_run,
         skip=rows_named(skip or []),
     )
+    if as_json:
+        tables = [str(path) for path in sorted((out / "tables").glob("*.csv"))]
+        emit({"complete": complete, "report": str(out / "report.html"), "tables": tables})
     if not complete:
         raise typer.Exit(1)
 
@@ -162,6 +168,7 @@ def train(
     base: Annotated[str | None, Option(help="For fever and zsre: the model to begin with.")] = None,
     path: Annotated[Path | None, Option(help="For fever and zsre: the data's folder.")] = None,
     epochs: Annotated[float | None, Option(help="Passes over the training set.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Train the initial model f0; run again with the same OUT, it resumes."""
     from dataclasses import replace
@@ -181,4 +188,4 @@ def train(
     else:
         task = "classify" if name == "fever" else "seq2seq"
         fine_tune(base, dataset(name, path), task, out, recipe=recipe)  # type: ignore[arg-type]
-    console.print(f"trained: {out}")
+    emit({"out": str(out)}) if as_json else console.print(f"trained: {out}")

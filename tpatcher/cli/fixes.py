@@ -1,21 +1,23 @@
 """Fixing: fix a mistake, ask again, undo, list, and write a checkpoint."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.progress import track
 from rich.table import Column, Table
 from typer import Argument, Option
 
 from tpatcher.cli.common import (
     Device,
+    Json,
     ModelName,
     Patches,
     Preset,
     Traffic,
     app,
     console,
+    emit,
     opened,
     plain,
     verbatim,
@@ -42,15 +44,17 @@ def fix(
         Preset, Option(help="fast, or paper: neurons trained as in the paper.")
     ] = "fast",
     device: Device = None,
+    as_json: Json = False,
 ) -> None:
     """Fix one mistake, or a file of them, and keep the fixes in a directory.
 
     The first time, give --traffic: a few thousand texts like those the model is used on. The
-    memory made of them is kept beside the fixes.
+    memory made of them is kept beside the fixes. Stopped and run again, it goes on: what is fixed
+    is right already.
     """
     from tpatcher.data import read_examples
     from tpatcher.editors.tpatcher import TPatcher, solver
-    from tpatcher.errors import AlreadyRight, BadInput, NotFixed
+    from tpatcher.errors import BadInput
     from tpatcher.example import Example
     from tpatcher.patches import pack
 
@@ -64,30 +68,52 @@ def fix(
         edited = opened(model, patches if seen else None, device)
         editor = TPatcher(solver=solver(preset))
         editor.fit(edited, _memory(edited, patches, traffic, preset))
-        for example in examples:
-            before = edited.answer([example.text])[0]
-            try:
-                patch = editor.edit(edited, example, supersede=supersede)
-                if patch.certificate.fixed is False:
-                    raise NotFixed(
-                        f"{example.text!r} does not get the answer {example.answer!r} with the "
-                        "patch that was trained, so the patch was not kept"
-                    )
-                edited.push(patch)
-            except AlreadyRight:
-                _say(f"[dim]right already[/] {verbatim(example.text)} → {verbatim(before)}")
-                continue
-            except TPatcherError as error:
-                failed += 1
-                what = "not fixed" if isinstance(error, NotFixed) else type(error).__name__
-                _say(f"[red]{what}[/] {verbatim(error)}")
-                continue
-            seen = pack.write(patches, edited.patches, edited.base, replacing=seen)
-            now = edited.answer([example.text])[0]
-            asked, before, now = (verbatim(t) for t in (example.text, before, now))
-            _say(f"[green]fixed[/] {asked} → [s]{before}[/] {now}")
+        alone = len(examples) == 1
+        for example in track(examples, "fixing", console=console, transient=True, disable=alone):
+            done = _fixed(edited, editor, example, supersede)
+            if done["outcome"] == "fixed":
+                seen = pack.write(patches, edited.patches, edited.base, replacing=seen)
+            failed += done["outcome"] not in ("fixed", "right already")
+            emit(done) if as_json else _show(done)
     if failed:
         raise typer.Exit(1)
+
+
+def _fixed(model: Any, editor: Any, example: Any, supersede: bool) -> dict[str, Any]:
+    """Fix one mistake of a model, and say how that came out."""
+    from tpatcher.errors import AlreadyRight, NotFixed
+
+    before = model.answer([example.text])[0]
+    done = {"text": example.text, "answer": example.answer, "before": before}
+    try:
+        patch = editor.edit(model, example, supersede=supersede)
+        if patch.certificate.fixed is False:
+            raise NotFixed(
+                f"{example.text!r} does not get the answer {example.answer!r} with the patch that "
+                "was trained, so the patch was not kept"
+            )
+        model.push(patch)
+    except AlreadyRight:
+        return done | {"outcome": "right already"}
+    except TPatcherError as error:
+        what = "not fixed" if isinstance(error, NotFixed) else type(error).__name__
+        return done | {"outcome": what, "error": str(error)}
+    now = model.answer([example.text])[0]
+    about = {"id": patch.id, "certificate": patch.certificate.to_json()}
+    return done | {"outcome": "fixed", "now": now, **about}
+
+
+def _show(done: dict[str, Any]) -> None:
+    """Show how a fix came out."""
+    asked, before, now, error = (
+        verbatim(done.get(k, "")) for k in ("text", "before", "now", "error")
+    )
+    if done["outcome"] == "fixed":
+        _say(f"[green]fixed[/] {asked} → [s]{before}[/] {now}")
+    elif done["outcome"] == "right already":
+        _say(f"[dim]right already[/] {asked} → {before}")
+    else:
+        _say(f"[red]{done['outcome']}[/] {error}")
 
 
 @app.command()
@@ -96,9 +122,13 @@ def answer(
     texts: Annotated[list[str], Argument(help="The texts to answer.")],
     patches: Annotated[Path | None, Option(help="The directory that keeps the fixes.")] = None,
     device: Device = None,
+    as_json: Json = False,
 ) -> None:
     """Answer texts with a model and its fixes."""
-    for one in opened(model, patches, device).answer(texts):
+    for text, one in zip(texts, opened(model, patches, device).answer(texts), strict=True):
+        if as_json:
+            emit({"text": text, "answer": one})
+            continue
         typer.echo(plain(one, keep="\u200c\u200d\n\t"))
 
 
@@ -108,6 +138,7 @@ def undo(
     patches: Patches,
     ids: Annotated[list[str], Argument(help="The fixes to remove, as `log` names them.")],
     device: Device = None,
+    as_json: Json = False,
 ) -> None:
     """Remove fixes; what the others do stays the same, bit for bit."""
     from tpatcher.errors import BadInput
@@ -118,27 +149,29 @@ def undo(
     with pack.lock(patches, waiting=lambda: _say_waiting(patches)):
         seen = pack.index(patches)
         edited = opened(model, patches, device)
+        wrong_again = []
         for one in ids:
             for broken in edited.remove(one):
+                wrong_again.append(broken.id)
                 text = broken.example.text if broken.example else broken.id
                 what = verbatim(f"{text!r} depended on {one} and is wrong again: fix it again")
                 _say(f"[yellow]{what}[/]")
         pack.write(patches, edited.patches, edited.base, replacing=seen)
+    if as_json:
+        emit({"undone": ids, "wrong_again": wrong_again, "left": len(edited.patches)})
+        return
     _say(verbatim(f"undone: {', '.join(ids)}; {len(edited.patches)} fixes are left"))
 
 
 @app.command()
-def log(
-    patches: Patches,
-    as_json: Annotated[bool, Option("--json", help="One JSON object a line.")] = False,
-) -> None:
+def log(patches: Patches, as_json: Json = False) -> None:
     """List the fixes and what was checked when each was made."""
     from tpatcher.patches import pack
 
     found = pack.read(patches)
     if as_json:
         for patch in found:
-            typer.echo(plain(json.dumps(patch.meta, ensure_ascii=False)))
+            emit(patch.meta)
         return
     columns = [Column(name, overflow="fold") for name in COLUMNS]  # no word is cut
     table = Table(Column("fix", no_wrap=True), *columns)
@@ -164,11 +197,15 @@ def bake(
     onnx: Annotated[
         bool, Option(help="Write OUT/model.onnx too: one forward pass, logits out.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Write a stock checkpoint that has the fixes in its weights and runs without tpatcher."""
     from tpatcher.checkpoints.bake import bake as write
 
     apart = write(opened(model, patches, None), out, onnx=onnx)
+    if as_json:
+        emit({"out": str(out), "largest_difference": apart})
+        return
     console.print(f"baked: {out}; its logits differ by at most {apart:.1e}")
 
 

@@ -8,15 +8,33 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from tpatcher.cli.common import Device, ModelName, app, console, logging_off, opened, verbatim
+from tpatcher.cli.common import (
+    Device,
+    Json,
+    ModelName,
+    app,
+    console,
+    emit,
+    logging_off,
+    models,
+    opened,
+    verbatim,
+)
 
 Traffic = Annotated[Path | None, Option(help="Texts that the model is used on, to be left alone.")]
 Canaries = Annotated[Path | None, Option(help="Examples that must stay right.")]
 
 
-@app.command()
+@app.command(context_settings={"auto_envvar_prefix": "TPATCHER"})
 def serve(
-    model: ModelName,
+    model: Annotated[
+        str,
+        Argument(
+            help="A directory, a name on the hub, or builtin-fc/-qa.",
+            autocompletion=models,
+            envvar="TPATCHER_MODEL",
+        ),
+    ],
     host: Annotated[
         str, Option(help="The address to listen on; other than loopback only with --tokens.")
     ] = "127.0.0.1",
@@ -52,7 +70,10 @@ def serve(
     ] = 30,
     device: Device = None,
 ) -> None:
-    """Serve a model: report a mistake, and the next user gets the right answer."""
+    """Serve a model: report a mistake, and the next user gets the right answer.
+
+    Every option can be given as an environment variable too: TPATCHER_ and its name.
+    """
     from tpatcher.service import serve as run
     from tpatcher.service.limits import Limits
 
@@ -80,11 +101,13 @@ def token(
     file: Annotated[Path, Argument(help="The file that keeps the tokens' hashes.")],
     name: Annotated[str, Argument(help="Who the token is for.")],
     role: Annotated[Literal["answer", "report", "fix", "admin"], Argument(help="What it allows.")],
+    as_json: Json = False,
 ) -> None:
     """Make a token for the service; it is shown once and kept only as a hash."""
     from tpatcher.service.auth import issue
 
-    typer.echo(issue(file, name, role))
+    made = issue(file, name, role)
+    emit({"name": name, "role": role, "token": made}) if as_json else typer.echo(made)
 
 
 STORE = typer.Typer(no_args_is_help=True, help="Look into a store of fixes, and repair it.")
@@ -93,7 +116,7 @@ StoreUrl = Annotated[str, typer.Argument(help="A file, or postgresql+psycopg://â
 
 
 @STORE.command("log")
-def store_log(store: StoreUrl) -> None:
+def store_log(store: StoreUrl, as_json: Json = False) -> None:
     """List every entry of a store: what was done, to which fix, by whom, when."""
     from tpatcher.store.store import Store
 
@@ -106,6 +129,9 @@ def store_log(store: StoreUrl) -> None:
     texts = {fix.id: fix.example.text for fix in found if fix.example}
     for entry in entries:
         state = "damaged" if entry.id in damaged else "live" if entry.id in live else ""
+        if as_json:
+            emit({**vars(entry), "state": state, "text": texts.get(entry.id)})
+            continue
         target = "" if entry.target is None else entry.target
         # JSON escapes control characters: a text cannot change what the terminal shows
         words = [json.dumps(w) for w in (entry.who, texts.get(entry.id, "")) if w]
@@ -117,6 +143,7 @@ def store_log(store: StoreUrl) -> None:
 def store_undo(
     store: StoreUrl,
     fixes: Annotated[list[int], typer.Argument(help="The fixes to take out, by their numbers.")],
+    as_json: Json = False,
 ) -> None:
     """Take fixes out of a store, damaged ones too; running services follow."""
     from tpatcher.store.store import Store
@@ -124,16 +151,19 @@ def store_undo(
     with closing(Store.existing(store)) as kept:
         for number in fixes:
             kept.remove(number, who="store undo")
-            typer.echo(f"fix {number} is no longer live")
+            emit({"undone": number}) if as_json else typer.echo(f"fix {number} is no longer live")
 
 
 @STORE.command("verify")
-def store_verify(store: StoreUrl) -> None:
+def store_verify(store: StoreUrl, as_json: Json = False) -> None:
     """Read all that a store holds, and name every fix that is not what was kept."""
     from tpatcher.store.store import Store
 
     with closing(Store.existing(store)) as kept:
         damaged, live = kept.verify(), set(kept.live_ids(damaged={}))
+    if as_json:
+        emit({"sound": not damaged, "live": sorted(live), "damaged": damaged})
+        raise typer.Exit(bool(damaged))
     for number, why in damaged.items():
         state = "live: undo it" if number in live else "not live, so it does no harm"
         typer.echo(f"fix {number} is damaged ({state}): {why}")
@@ -164,6 +194,7 @@ def consolidate(
         bool, Option("--undo", help="Take a consolidation of --store back instead.")
     ] = False,
     device: Device = None,
+    as_json: Json = False,
 ) -> None:
     """Teach the base model all its fixes; running services switch to the new base.
 
@@ -198,6 +229,9 @@ def consolidate(
         report = done.outcome
         _say(f"services on {store} switch to {done.to.model} with the store {done.to.store}")
         _say(f"{done.fixed_again} fixes came in meanwhile and were made again on the new base")
+    if as_json:
+        emit({"out": str(out), **vars(report)})
+        return
     _say(
         f"{out} has learned {report.fixes} fixes in {report.steps} steps; {report.kept:.1%} of "
         f"{report.held_out} held-out answers are unchanged, {len(report.flipped)} of "

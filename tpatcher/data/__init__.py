@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tpatcher.data import hub
 from tpatcher.data.builtin import builtin_fc, builtin_qa
 from tpatcher.data.counterfact import counterfact
 from tpatcher.data.custom import own, read_examples, read_texts
@@ -36,12 +37,17 @@ DATASETS: dict[str, Callable[..., Split]] = {
 
 
 def dataset(name: str, data: Path | str | None = None, **options: Any) -> Split:
-    """A dataset by its name, from the folder or file `data`; options are those of its loader."""
+    """A dataset by its name, from the folder or file `data`; options are those of its loader.
+
+    Without `data`, FEVER, zsRE and CounterFact are fetched from the Hugging Face hub.
+    """
     if name not in DATASETS:
         raise unknown("dataset", name, DATASETS)
     built_in = name.startswith("builtin-")
     if built_in and data is not None:
         raise BadInput(f"the dataset {name!r} is built in and reads no files; found {str(data)!r}")
+    if data is None and name in hub.SOURCES:
+        data = hub.fetched(name)
     if not built_in and data is None:
         raise BadInput(f"the dataset {name!r} needs the folder or file that holds it")
     return DATASETS[name](**options) if data is None else DATASETS[name](data, **options)

@@ -14,7 +14,7 @@ from transformers import (
 from tpatcher import data
 from tpatcher.errors import BadInput, UnsupportedArchitecture
 from tpatcher.models.model import Model
-from tpatcher.patches import pack
+from tpatcher.patches import hub, pack
 
 AUTO = {
     "classify": AutoModelForSequenceClassification,
@@ -37,7 +37,10 @@ def load(
     device: str | None = None,
     patches: str | Path | None = None,
 ) -> Model:
-    """Load a model from a directory, the hub or the package, and put a pack of patches on."""
+    """Load a model from a directory, the hub or the package, and put a pack of patches on.
+
+    The pack is a directory too, or a name on the hub: `patches="user/name"`.
+    """
     name = str(name_or_path)
     path = Path(data.__file__).parent / name if name in BUILTIN else Path(name)
     where = str(path) if path.exists() else name
@@ -67,7 +70,7 @@ def load(
         net = net.to(device)
     model = Model(net, tokenizer, task, name=name)
     if patches is not None:
-        model.set_patches(pack.read(patches, model.base))
+        model.set_patches(pack.read(hub.found(patches), model.base))
     return model
 
 

@@ -21,7 +21,7 @@ from tpatcher.nets.reading import Reads
 from tpatcher.nets.rows import Rows
 from tpatcher.nets.tasks import Classify, Task
 from tpatcher.nets.twin import twin
-from tpatcher.patches import KINDS, pack
+from tpatcher.patches import KINDS, hub, pack
 from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons, stack
 
@@ -167,6 +167,14 @@ class Model:
     def save_patches(self, directory: str | Path, text: bool = True) -> None:
         """Save the patches as a pack; without `text`, the reported examples are left out."""
         pack.write(directory, self.patches, self.base, text=text)
+
+    def push_patches(self, name: str, text: bool = True, private: bool = True) -> str:
+        """Put the patches on the Hugging Face hub as `user/name`; returns the commit's address.
+
+        A new repository is private unless asked otherwise: the patches hold the reported texts,
+        except without `text`. `tp.load(base, patches="user/name")` puts them on again.
+        """
+        return hub.push(self.patches, self.base, name, text=text, private=private)
 
     def probe(self, layer: int = -1, reads: Reads = "position") -> tails.Probe:
         """A probe of one layer's queries and of the tail's states. What the last layer's patches

@@ -17,6 +17,7 @@ from tpatcher import files
 from tpatcher.errors import BadInput, Damaged, StaleHead, WrongBase
 from tpatcher.patches import MALFORMED, from_meta
 from tpatcher.patches.base import Patch
+from tpatcher.patches.card import card
 
 try:
     import fcntl
@@ -25,22 +26,6 @@ except ImportError:  # Windows has no such locks: there `replacing` alone protec
 
 INDEX = "patches.json"
 _LOCKED: ContextVar[frozenset[Path]] = ContextVar("locked", default=frozenset())
-CARD = """---
-library_name: tpatcher
-base_model: {base}
----
-# {n} fixes for {base}
-
-Patches made by [tpatcher](https://pypi.org/project/tpatcher/) {version}: neurons in a
-feed-forward layer of the model, one per mistake. The model itself is unchanged.
-
-```python
-import tpatcher as tp
-model = tp.load("{base}", patches="this directory")
-```
-
-{table}
-"""
 
 
 @dataclass(frozen=True)
@@ -112,9 +97,6 @@ def write(
         "patches": [p.meta for p in kept],
     }
     made = json.dumps(described, indent=1, ensure_ascii=False).encode()
-    lines = [f"| {p.id} | {p.editor} | {_cell(p)} |" for p in kept]
-    table = "\n".join(["| patch | editor | fixes |", "|---|---|---|", *lines])
-    card = CARD.format(base=base.name, n=len(kept), version=__version__, table=table)
     with lock(path):
         before = index(path)
         if replacing is not None and replacing != before:
@@ -124,7 +106,7 @@ def write(
             )
         files.write_atomic(path / file, blob)
         files.write_atomic(path / INDEX, made)
-        files.write_atomic(path / "README.md", card.encode())
+        files.write_atomic(path / "README.md", card(kept, base).encode())
         stale = _parsed(before).get("tensors", {}).get("file")
         if isinstance(stale, str) and stale != file and Path(stale).name == stale:
             (path / stale).unlink(missing_ok=True)
@@ -199,10 +181,3 @@ def _difference(before: bytes, now: bytes) -> str:
     gone = [id for id in old if id not in new]
     parts = [f"{what}: {', '.join(ids)}" for what, ids in (("new", came), ("gone", gone)) if ids]
     return "; ".join(parts) or "the same fixes, written anew"
-
-
-def _cell(patch: Patch) -> str:
-    if patch.example is None:
-        return "(text left out)"
-    line = f"{patch.example.text} → {patch.example.answer}"
-    return " ".join(line.replace("|", "\\|").split())
