@@ -68,9 +68,9 @@ class HeadersMiddleware:
 class AccessMiddleware:
     """Refuses bodies that are too large or too slow and, without tokens, other machines' requests.
 
-    Without tokens the Host and Origin headers must be local too: a web page of another site that
-    somebody on this machine looks at could otherwise use the service in their name. With tokens,
-    nothing is read of a body whose sender is not known.
+    Without tokens the Host header must be local and the Origin the service itself: a web page of
+    another site or port that somebody here looks at could otherwise use the service in their name.
+    With tokens, nothing is read of a body whose sender is not known.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, access: Access) -> None:
@@ -149,11 +149,13 @@ def _closing(send: Send) -> Send:
 
 
 def _is_local(scope: Scope, headers: dict[bytes, str]) -> bool:
+    """Whether this machine asks, and no page but the service's own."""
     client, origin = scope.get("client"), headers.get(b"origin")
+    host = headers.get(b"host", "localhost")
     return (
         (client is None or is_loopback(client[0]))
-        and is_loopback(headers.get(b"host", "localhost"))
-        and (origin is None or is_loopback(urlsplit(origin).netloc))
+        and is_loopback(host)
+        and (origin is None or urlsplit(origin).netloc == host)
     )
 
 

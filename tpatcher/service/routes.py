@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 
-from tpatcher.errors import BadInput, Busy, Refused, TPatcherError
+from tpatcher.errors import BadInput, Busy, Denied, Refused, TPatcherError
 from tpatcher.patches.neurons import Neurons
 from tpatcher.service import schemas
 from tpatcher.service.auth import Caller
@@ -89,6 +89,8 @@ async def fix(
     admin = caller.may("admin")
     if not admin and not body.dry_run:
         await _check_quota(service, caller)
+    if body.supersede:
+        await _check_own(service, caller, _fixes_of(service.live.now, body.text))
     try:
         work = service.live.edits.submit(
             service.live.fix,
@@ -134,6 +136,21 @@ async def _check_quota(service: Service, caller: Caller) -> None:
         raise Busy(f"{caller.name!r} has made {limit} fixes in the last 24 hours", after=3600)
 
 
+async def _check_own(service: Service, caller: Caller, ids: list[int]) -> None:
+    """Raise `Denied` if a caller may change only their own fixes and one of these is another's."""
+    if caller.may("admin") or not service.live.now.deployment.guard.rules.own_fixes_only:
+        return
+    for fix in await service.in_store(service.live.store.fixes, ids):
+        if fix.who != caller.name:
+            raise Denied(f"fix {fix.id} is not {caller.name}'s; this needs admin", known=True)
+
+
+def _fixes_of(now: Snapshot, text: str) -> list[int]:
+    """The numbers of the live fixes of a text."""
+    found = now.patches.items()
+    return [i for i, p in found if p.example and p.example.text.strip() == text.strip()]
+
+
 def _words(service: Service, body: schemas.NewFix) -> dict[str, str]:
     """What the audit log keeps of a fix that is not in the store."""
     if service.private:
@@ -175,6 +192,7 @@ async def inspect(id: Number, service: ServiceDep, caller: Reporter) -> schemas.
 async def undo(id: Number, service: ServiceDep, caller: Fixer) -> schemas.UndoResponse:
     """Undo one fix, exactly."""
     live, admin = service.live, caller.may("admin")
+    await _check_own(service, caller, [id])
     lane, owner = (live.urgent, None) if admin else (live.undoings, caller.name)
     work = lane.submit(live.undo, id, who=caller.name, owner=owner)
     lost = await asyncio.wrap_future(work)
