@@ -168,6 +168,7 @@ class Soak:
                     time.sleep(0.1)
                 else:
                     return
+                assert found.status_code != 500, one.said()[-2000:]
                 kind = found.json().get("error", {}).get("type", "fixed")
                 self.counts[kind] += 1
                 if found.status_code not in (200, 201):

@@ -29,6 +29,7 @@ from tpatcher.service.middleware import (
     AccessMiddleware,
     HeadersMiddleware,
     MetricsMiddleware,
+    StoppingMiddleware,
 )
 from tpatcher.service.schemas import errors
 
@@ -95,6 +96,7 @@ def create_app(
     app.add_api_route("/docs", api_page, include_in_schema=False)
     app.add_middleware(AccessMiddleware, limits=limits, access=access)
     app.add_middleware(MetricsMiddleware, metrics=metrics)
+    app.add_middleware(StoppingMiddleware)
     app.add_middleware(HeadersMiddleware)
     return app
 

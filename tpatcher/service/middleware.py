@@ -47,6 +47,29 @@ class MetricsMiddleware:
             self.metrics.latency.labels(route).observe(time.perf_counter() - began)
 
 
+class StoppingMiddleware:
+    """Tells whoever still waits at the end of a drain that nobody knows what was done."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = False
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal began
+            began = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_and_note)
+        except asyncio.CancelledError:  # the request, or the work that it waits for
+            if scope["type"] != "http" or began:
+                raise
+            message = "the service is stopping; look whether this was done before you repeat it"
+            await send_error(send, 503, "Stopping", message)
+
+
 class HeadersMiddleware:
     """Adds to every response what keeps a browser from doing more with it than show it."""
 
