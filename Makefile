@@ -4,13 +4,21 @@ BIN := .venv/bin
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test lint docs speed clean
+.PHONY: clients demo test lint docs speed clean
 
 demo: .venv/bench
 	$(BIN)/tpatcher demo
 
 test: .venv/dev lint
 	$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term
+
+# LiteLLM and LangChain want other versions than ours of what both need: a place of their own
+clients: .venv-clients/done
+
+.venv-clients/done: pyproject.toml
+	$(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/pip install --quiet "litellm>=1.60" "langchain-openai>=0.3"
+	touch $@
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -38,4 +46,4 @@ speed: .venv/bench
 	$(BIN)/python -m speed --json speed.json
 
 clean:
-	rm -rf .venv build *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-clients build *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 
 from tpatcher import __version__
 from tpatcher import errors as err
-from tpatcher.service import openai, routes
+from tpatcher.service import desk, openai, routes
 from tpatcher.service.api_page import render
 from tpatcher.service.auth import Access
 from tpatcher.service.deps import Answerer, Service, ServiceDep
@@ -86,6 +86,7 @@ def create_app(
         redoc_url=None,
     )
     app.include_router(routes.ROUTER)
+    app.include_router(desk.ROUTER)
     app.include_router(openai.ROUTER)
     app.add_api_route("/healthz", healthz, methods=["GET"])
     app.add_api_route("/readyz", readyz, methods=["GET"], responses={503: {}})

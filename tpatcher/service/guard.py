@@ -28,6 +28,7 @@ class Rules:
     max_firing_share: float = 0.01  # of the memory's texts with another answer
     shadow: bool = False  # only record what would have been refused
     private: bool = False  # name no text of the memory, of canaries or of recent questions
+    abstention: str | None = None  # what a generator says instead of what is only known as wrong
     own_fixes_only: bool = False  # who is no admin may undo and supersede only what they fixed
 
 

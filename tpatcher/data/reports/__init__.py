@@ -40,9 +40,17 @@ def read_corrections(
     return _find(_rows(Path(path)), source, names)
 
 
-def corrections(rows: list[Row], source: str | None = None, names: Names | None = None) -> Found:
-    """The same for rows that are not in a file, such as what a webhook has sent."""
-    return _find(enumerate(rows, 1), source, names)
+def corrections(
+    rows: list[Row],
+    source: str | None = None,
+    names: Names | None = None,
+    longest: int | None = None,
+) -> Found:
+    """The same for rows that are not in a file, such as what a webhook has sent.
+
+    A row with a text of more than `longest` characters is a bad one.
+    """
+    return _find(enumerate(rows, 1), source, names, longest)
 
 
 def guess(row: Row) -> str:
@@ -58,7 +66,9 @@ def guess(row: Row) -> str:
     return next(known, "plain")
 
 
-def _find(rows: Numbered, source: str | None, names: Names | None) -> Found:
+def _find(
+    rows: Numbered, source: str | None, names: Names | None, longest: int | None = None
+) -> Found:
     if source is not None and source not in SOURCES:
         raise unknown("source", source, SOURCES)
     found = Found()
@@ -69,6 +79,8 @@ def _find(rows: Numbered, source: str | None, names: Names | None) -> Found:
                     raise one
                 source = source or guess(one)
                 made = SOURCES[source](one, names or Names())
+                for correction in made:
+                    correction.check_length(longest)
             except BadInput as error:
                 found.bad.append((number, str(error)))
                 continue

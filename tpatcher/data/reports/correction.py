@@ -37,6 +37,12 @@ class Correction:
         """Whether what the model said is what it should say, so that there is no mistake."""
         return self.answer is not None and normal(self.answer) == normal(self.said or "")
 
+    def check_length(self, longest: int | None) -> None:
+        """Raise `BadInput` if one of the texts has more characters than may be."""
+        most = max(len(part or "") for part in (self.text, self.answer, self.said, self.note))
+        if longest is not None and most > longest:
+            raise BadInput(f"a text has {most} characters; {longest} are allowed")
+
 
 @dataclass(frozen=True)
 class Names:
@@ -64,24 +70,27 @@ def kept(made: Iterable[Correction]) -> list[Correction]:
     return [one for one in made if not one.agrees]
 
 
-def words(value: Any, asked: bool = False) -> str | None:
+def words(value: Any, asked: bool = False, depth: int = 12) -> str | None:
     """The text in a value: itself, one of its fields, or of messages the last that was asked.
+
+    Nobody hides a text deeper than `depth`, and Python's own stack has an end.
 
     >>> words({"messages": [{"role": "user", "content": "Why?"}]}, asked=True)
     'Why?'
     """
-    if isinstance(value, bool) or value is None:
+    if isinstance(value, bool) or value is None or not depth:
         return None
     if isinstance(value, str | int | float):
         return str(value).strip() or None
     if isinstance(value, list):
         if asked:
             value = [m for m in value if not isinstance(m, dict) or _role(m) in (None, "user")]
-        told = [one for one in (words(part, asked) for part in value) if one]
+        told = [one for one in (words(part, asked, depth - 1) for part in value) if one]
         return told[-1] if told else None
     if isinstance(value, Mapping):
         names = (*TEXT, *WORDS) if asked else (*WORDS, *ANSWER, "choices", "message", "generations")
-        return next((w for name in names if (w := words(value.get(name), asked))), None)
+        inner = (words(value.get(name), asked, depth - 1) for name in names)
+        return next((w for w in inner if w), None)
     return None
 
 
