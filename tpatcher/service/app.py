@@ -1,10 +1,9 @@
 """The FastAPI application: the routes, and one handler that turns errors into status codes."""
 
-import base64
-import hashlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,8 @@ from tpatcher.service.middleware import (
 )
 from tpatcher.service.schemas import errors
 
-PAGE = Path(__file__).with_name("page.html")
+PAGE = Path(__file__).with_name("page")
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 # The status of each error; one that is not listed has that of the class it is derived from.
 STATUS: dict[type, int] = {
     err.TPatcherError: 422,  # what was asked for cannot be had
@@ -47,10 +47,10 @@ STATUS: dict[type, int] = {
     err.NotStored: 503,
     err.Damaged: 503,
 }
-# A page runs no script but its own and talks to its own service, nothing else.
+# The page runs no script but its own and talks to its own service, nothing else.
 POLICY = (
-    "default-src 'none'; script-src {script}; style-src 'unsafe-inline'; connect-src 'self'; "
-    "img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    "default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 
 
@@ -94,6 +94,7 @@ def create_app(
         "/metrics", metrics_text, responses=errors(), response_class=PlainTextResponse
     )
     app.add_api_route("/", page, include_in_schema=False)
+    app.add_api_route("/page/{name}", page, include_in_schema=False)
     app.add_api_route("/docs", api_page, include_in_schema=False)
     app.add_middleware(AccessMiddleware, limits=limits, access=access)
     app.add_middleware(MetricsMiddleware, metrics=metrics)
@@ -119,18 +120,24 @@ async def metrics_text(service: ServiceDep, caller: Answerer) -> Response:
     return PlainTextResponse(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-async def page() -> Response:
-    """The page."""
-    content = PAGE.read_text(encoding="utf-8")
-    script = content.partition("<script>")[2].partition("</script>")[0]
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = POLICY.format(script=f"'sha256-{digest}'")
-    return HTMLResponse(content, headers={"Content-Security-Policy": policy})
+async def page(name: str = "index.html") -> Response:
+    """The page, or one of the files that it is made of."""
+    if name not in _page_files():
+        raise HTTPException(404)
+    headers = {"Content-Security-Policy": POLICY.format(script="'self'", style="'self'")}
+    kind = TYPES[Path(name).suffix]
+    return Response(_page_files()[name], media_type=kind, headers=headers)
+
+
+@cache
+def _page_files() -> dict[str, bytes]:
+    """The files of the page by their names; a request can name no others."""
+    return {path.name: path.read_bytes() for path in PAGE.iterdir() if path.suffix in TYPES}
 
 
 async def api_page(request: Request) -> Response:
     """The API's documents."""
-    policy = POLICY.format(script="'none'")
+    policy = POLICY.format(script="'none'", style="'unsafe-inline'")
     content = render(request.app.openapi())
     return HTMLResponse(content, headers={"Content-Security-Policy": policy})
 

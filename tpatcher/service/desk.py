@@ -18,7 +18,7 @@ from tpatcher.store.reports import Report
 
 ROUTER = APIRouter(prefix="/v1")
 MAX_ROWS = 1000  # of one request
-Source = Literal["argilla", "label-studio", "langsmith", "langfuse", "dify", "plain"]
+Source = Literal["argilla", "label-studio", "langsmith", "langfuse", "dify", "plain", "auto"]
 PROPOSED = "proposed by the model"  # the note of a report whose answer nobody has confirmed
 
 
@@ -43,7 +43,8 @@ async def import_reports(
         raise BadInput(f"{len(rows)} rows were sent; {MAX_ROWS} are allowed at a time")
     if not all(isinstance(row, dict) for row in rows):
         raise BadInput("send a JSON object, or a list of objects")
-    found = corrections(rows, source, longest=service.limits.text)
+    known = None if source == "auto" else source
+    found = corrections(rows, known, longest=service.limits.text)
     added, full = await service.in_store(
         service.reports.add_many, found.corrections, caller.name, _each(service, caller)
     )
