@@ -17,7 +17,11 @@ def test_without_tokens_only_this_machine_is_answered(tmp_path: Path) -> None:
     app = served.app(tmp_path / "s.db")
     with TestClient(app, base_url="http://127.0.0.1", client=("127.0.0.1", 1)) as client:
         assert client.get("/healthz").status_code == 200
-        for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
+        own = {"Host": "localhost:8000", "Origin": "http://localhost:8000"}
+        assert client.get("/healthz", headers=own).status_code == 200
+        other_port = {**own, "Origin": "http://localhost:3000"}  # another page of this machine
+        evil = ({"Host": "evil.example"}, {"Origin": "https://evil.example"}, {"Origin": "null"})
+        for headers in (*evil, other_port):
             assert client.post("/v1/answer", json={"text": "a"}, headers=headers).status_code == 403
         other = TestClient(app, base_url="http://127.0.0.1", client=("10.0.0.9", 1))
         assert other.get("/healthz").status_code == 403

@@ -38,6 +38,7 @@ export async function list() {
   $("older").disabled = !next;
   $("newer").disabled = !back.length;
   $("export").hidden = !found.live;
+  $("finding").hidden = !found.total;
   const open = new Set([...$("fixes").querySelectorAll("details[open]")].map(d => d.dataset.id));
   const nothing = $("search").value ? "Nothing is found." : "None yet.";
   $("fixes").replaceChildren(...(found.fixes.length ? found.fixes.map(one => item(one, open.has(String(one.id))))

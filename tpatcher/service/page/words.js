@@ -42,7 +42,7 @@ export function checked({guard, certificate, answer, would_refuse: reasons = []}
   if (certificate.memory_changed !== undefined)
     lines.push(line(certificate.memory_changed === 0, certificate.memory_changed
       ? `${many(certificate.memory_changed, "answer")} to ordinary texts would change.`
-      : "Not one answer to the ordinary texts that are kept changes."));
+      : "Not one answer to the ordinary texts in its memory changes."));
   if (guard.share !== null && guard.share !== undefined && guard.traffic)
     lines.push(line(guard.share === 0 ? true : null, guard.share === 0
       ? `None of ${many(guard.traffic, "ordinary text")} with another answer sets it off.`
@@ -54,7 +54,7 @@ export function checked({guard, certificate, answer, would_refuse: reasons = []}
   if (guard.asked)
     lines.push(line(null, guard.asked_firing
       ? `${guard.asked_firing} of the last ${guard.asked} questions with another answer set it off: look whether they are the same mistake.`
-      : `None of the last ${many(guard.asked, "question")} with another answer sets it off.`));
+      : `No recent question with another answer sets it off (${guard.asked} looked at).`));
   if (guard.nearest?.length)
     lines.push(make("li", {}, make("details", {}, make("summary", {}, "Ordinary texts that come nearest"),
       make("ul", {}, ...guard.nearest.slice(0, 5).map(near => make("li", {}, short(asText(near.text), 80)))))));
