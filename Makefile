@@ -5,7 +5,7 @@ TORCH := torch==2.13.0
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test test-slow test-lowest lint docs site speed container release clean
+.PHONY: clients demo test test-slow test-lowest lint docs site speed container release clean
 
 demo: .venv/bench
 	$(BIN)/tpatcher demo
@@ -15,6 +15,13 @@ test: .venv/dev lint
 
 test-slow: .venv/dev
 	$(BIN)/pytest -m slow
+# LiteLLM and LangChain want other versions than ours of what both need: a place of their own
+clients: .venv-clients/done
+
+.venv-clients/done: pyproject.toml
+	$(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/pip install --quiet "litellm>=1.60" "langchain-openai>=0.3"
+	touch $@
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -67,4 +74,4 @@ release: .venv/dev
 	$(BIN)/python .ci/release.py
 
 clean:
-	rm -rf .venv .venv-lowest build dist site *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-clients .venv-lowest build dist site *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache

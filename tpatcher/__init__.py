@@ -12,13 +12,14 @@ _NAMES = {
     "Model": "models.model",
     "TPatcher": "editors.tpatcher",
     "EDITORS": "editors",
+    "instead": "models.instead",
     "load": "models.loading",
     "run": "sme",
     "score": "sme",
 }
 __all__ = [
-    "EDITORS", "Example", "Memory", "Model", "TPatcher", "__version__", "data", "errors", "load",
-    "run", "score",
+    "EDITORS", "Example", "Memory", "Model", "TPatcher", "__version__", "data", "errors", "instead",
+    "load", "run", "score",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tpatcher.editors import EDITORS, TPatcher
     from tpatcher.editors.tpatcher.memory import Memory
     from tpatcher.example import Example
+    from tpatcher.models.instead import instead
     from tpatcher.models.loading import load
     from tpatcher.models.model import Model
     from tpatcher.sme import run, score

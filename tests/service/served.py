@@ -74,12 +74,10 @@ def client(url: str | Path, name: str = "bert", **more: Any) -> Iterator[TestCli
 
 
 @contextmanager
-def listening(app: FastAPI) -> Iterator[str]:
+def listening(app: FastAPI, http: type[BoundedProtocol] = BoundedProtocol) -> Iterator[str]:
     """A real port; gives the service's address."""
     port = free_port()
-    server = uvicorn.Server(
-        uvicorn.Config(app, port=port, log_level="warning", http=BoundedProtocol)
-    )
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning", http=http))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:

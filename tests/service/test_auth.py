@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from tests.service import served
 from tests.service.served import ASKED
-from tpatcher.errors import BadInput
+from tpatcher.errors import BadInput, Denied
 from tpatcher.service.auth import ROLES, Access, Role, is_loopback, issue
 
 CALLS: list[tuple[Role, str, str, dict[str, object] | None]] = [
@@ -109,3 +109,22 @@ def test_the_file_of_tokens_is_never_readable_by_others(
     monkeypatch.setattr("os.replace", replace)
     issue(tmp_path / "t", "ann", "fix")
     assert modes == [0o600]
+
+
+def test_a_line_that_is_taken_out_or_added_counts_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "t"
+    ann, bob = issue(file, "ann", "fix"), issue(file, "bob", "answer")
+    access = Access.read(file)
+    assert access.caller(bob).name == "bob"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text(lines[0])
+    with pytest.raises(Denied):
+        access.caller(bob)
+    file.write_text("nonsense")  # nobody is let in or out by accident
+    assert access.caller(ann).name == "ann"
+    file.unlink()
+    assert access.caller(ann).name == "ann"
+    eve = issue(file, "eve", "admin")
+    assert access.caller(eve).role == "admin"
+    with pytest.raises(Denied):
+        access.caller(ann)

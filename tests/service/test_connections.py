@@ -1,8 +1,10 @@
 """Slow connections end, and there are never too many of them."""
 
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -97,7 +99,7 @@ def test_beyond_the_limit_a_connection_is_ended_at_once_and_others_go_on(
     with served.listening(served.app(tmp_path / "s.db")) as address:
         with httpx.Client(base_url=address, timeout=60) as inside:
             assert inside.get("/healthz").status_code == 200
-            idle = [connected(address) for _ in range(19)]
+            idle = [connected(address) for _ in range(9)]  # of one address, half of the limit
             for _ in range(50):
                 with connected(address) as one:
                     assert rest(one) == b""
@@ -105,6 +107,55 @@ def test_beyond_the_limit_a_connection_is_ended_at_once_and_others_go_on(
             one.close()
         served.until(lambda: answers(address))
     assert len(caplog.records) < 10
+
+
+def test_one_address_leaves_half_of_the_connections_to_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 20)
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 3600.0)
+    with served.listening(served.app(tmp_path / "s.db")) as address:
+        parts = urlsplit(address)
+        greedy = [connected(address) for _ in range(20)]
+        for one in greedy[10:]:
+            assert rest(one) == b""
+        to = (parts.hostname, parts.port)
+        with socket.create_connection(to, timeout=60, source_address=("127.0.0.2", 0)) as other:
+            other.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            assert rest(other).startswith(b"HTTP/1.1 200")
+        for one in greedy:
+            one.close()
+
+
+def test_a_client_that_does_not_take_its_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "TAKE_SECONDS", 0.3)
+    left = threading.Event()
+
+    async def endless(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(10_000):
+            if scope["gone"]():
+                break
+            await send({"type": "http.response.body", "body": b"a" * 65536, "more_body": True})
+        left.set()
+
+    class Watched(connections.BoundedProtocol):
+        """Says in the scope whether the connection was ended."""
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            inner = self.app
+
+            async def app(scope: Any, receive: Any, send: Any) -> None:
+                await inner({**scope, "gone": transport.is_closing}, receive, send)
+
+            self.app = app
+
+    with served.listening(endless, http=Watched) as address, connected(address) as one:  # type: ignore[arg-type]
+        one.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert left.wait(60)  # nothing was ever read here
 
 
 def answers(address: str) -> bool:

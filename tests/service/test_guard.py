@@ -135,6 +135,25 @@ def test_the_operators_canaries_bind_everyone_but_an_admin() -> None:
     assert not own.check(after, (1,), again, back, canary).reasons
 
 
+def test_texts_that_are_no_rephrasings_are_refused_to_all_but_an_admin() -> None:
+    model, editor = served.fitted()
+    memory = editor.memory
+    text = "who wrote the large green book ?"
+    near = ["the large green book was wrote ?", "wrote who the green large book ?"]
+    far = [t for t in texts() if not set(t.split()) & set(text.split())][:8]
+    fix = Example(text, wrong(model.answer([text])[0]), rephrasings=(*near, *far))
+    patch = editor.edit(model, replace(fix, rephrasings=()))
+    after = model.twin()
+    after.push(patch)
+    checker = Guard(model, [], memory, Rules())
+    found = checker.check(model, (), after, patch, fix)
+    assert found.refuses and len(found.unlike) >= 4 and set(found.unlike) <= set(far)
+    assert f"{len(found.unlike)} of {len(fix.rephrasings)} rephrasings" in found.reasons[0]
+    assert not checker.check(model, (), after, patch, fix, by_admin=True).reasons
+    honest = replace(fix, rephrasings=tuple(near))
+    assert not checker.check(model, (), after, patch, honest).unlike
+
+
 def test_a_private_guard_names_no_text_of_others(good: tuple[Model, Neurons, Example]) -> None:
     model, patch, example = good
     bad = everywhere(patch)

@@ -1,19 +1,27 @@
 """What is refused before any route is reached."""
 
+import asyncio
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
 from tests.service import served
 from tpatcher.service.limits import Limits
+from tpatcher.service.middleware import StoppingMiddleware
 
 
 def test_without_tokens_only_this_machine_is_answered(tmp_path: Path) -> None:
     app = served.app(tmp_path / "s.db")
     with TestClient(app, base_url="http://127.0.0.1", client=("127.0.0.1", 1)) as client:
         assert client.get("/healthz").status_code == 200
-        for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
+        own = {"Host": "localhost:8000", "Origin": "http://localhost:8000"}
+        assert client.get("/healthz", headers=own).status_code == 200
+        other_port = {**own, "Origin": "http://localhost:3000"}  # another page of this machine
+        evil = ({"Host": "evil.example"}, {"Origin": "https://evil.example"}, {"Origin": "null"})
+        for headers in (*evil, other_port):
             assert client.post("/v1/answer", json={"text": "a"}, headers=headers).status_code == 403
         other = TestClient(app, base_url="http://127.0.0.1", client=("10.0.0.9", 1))
         assert other.get("/healthz").status_code == 403
@@ -55,3 +63,16 @@ def test_the_documents_load_nothing_from_elsewhere(tmp_path: Path) -> None:
         assert client.get("/redoc").status_code == 404
     assert not any(sign in found for sign in ("http:", "https:", "<script", "//"))
     assert all(path in found for path in paths) and "rephrasings, optional" in found
+
+
+def test_whoever_waits_at_the_end_gets_an_error_of_the_usual_shape() -> None:
+    sent: list[Any] = []
+
+    async def cancelled(scope: Any, receive: Any, send: Any) -> None:
+        raise asyncio.CancelledError
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(StoppingMiddleware(cancelled)({"type": "http"}, send, send))
+    assert sent[0]["status"] == 503 and json.loads(sent[1]["body"])["error"]["type"] == "Stopping"

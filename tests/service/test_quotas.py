@@ -65,6 +65,19 @@ def test_a_caller_has_a_quota_of_fixes_and_an_admin_has_none(call: Call) -> None
     assert found == [201, 201, 429, 201]
 
 
+@pytest.mark.parametrize("call", [{"rules": Rules(own_fixes_only=True)}], indirect=True)
+def test_only_an_admin_may_undo_what_others_fixed_if_the_operator_says_so(call: Call) -> None:
+    said = ask(call, ASKED)
+    body = {"text": ASKED, "answer": wrong(said)}
+    assert call("admin", "POST", "/v1/fixes", body).status_code == 201
+    back = {"text": ASKED, "answer": said, "supersede": True}
+    assert call("fix", "POST", "/v1/fixes", back).status_code == 403
+    assert call("fix", "DELETE", "/v1/fixes/1").status_code == 403
+    assert call("admin", "DELETE", "/v1/fixes/1").status_code == 200
+    assert call("fix", "POST", "/v1/fixes", body).status_code == 201
+    assert call("fix", "DELETE", "/v1/fixes/3").status_code == 200
+
+
 def test_a_caller_has_a_quota_of_reports_which_can_be_dismissed_at_once(call: Call) -> None:
     def report(role: str) -> int:
         return int(call(role, "POST", "/v1/reports", {"text": ASKED}).status_code)

@@ -33,6 +33,14 @@ def fix(
     patches: Patches,
     text: Annotated[str | None, Option(help="The text that is answered wrongly.")] = None,
     answer: Annotated[str | None, Option(help="The right answer.")] = None,
+    wrong: Annotated[
+        str | None,
+        Option(help="The wrong answer, if nobody knows the right one: the next best is proposed."),
+    ] = None,
+    yes: Annotated[bool, Option("--yes", help="Take what is proposed without asking.")] = False,
+    abstain: Annotated[
+        str | None, Option(help="What to say instead of --wrong, if the model writes texts.")
+    ] = None,
     rephrasing: Annotated[
         list[str] | None, Option(help="The same text in other words; repeatable.")
     ] = None,
@@ -58,8 +66,8 @@ def fix(
     from tpatcher.example import Example
     from tpatcher.patches import pack
 
-    if (file is None) == (text is None or answer is None):
-        raise BadInput("give either --text and --answer, or --file with many of them")
+    if (file is None) == (text is None or (answer is None) == (wrong is None)):
+        raise BadInput("give --text with --answer or --wrong, or --file with many mistakes")
     one = Example(text or "", answer or "", rephrasings=tuple(rephrasing or ()))
     examples = [one] if file is None else read_examples(file, skip_bad=skip_bad)
     failed = 0
@@ -68,6 +76,8 @@ def fix(
         edited = opened(model, patches if seen else None, device)
         editor = TPatcher(solver=solver(preset))
         editor.fit(edited, _memory(edited, patches, traffic, preset))
+        if wrong is not None:
+            examples = [_proposed(edited, one, wrong, abstain, yes)]
         alone = len(examples) == 1
         for example in track(examples, "fixing", console=console, transient=True, disable=alone):
             done = _fixed(edited, editor, example, supersede)
@@ -207,6 +217,18 @@ def bake(
         emit({"out": str(out), "largest_difference": apart})
         return
     console.print(f"baked: {out}; its logits differ by at most {apart:.1e}")
+
+
+def _proposed(model: Any, mistake: Any, wrong: str, abstain: str | None, yes: bool) -> Any:
+    """The mistake with the answer that the model proposes, once a person has said yes to it."""
+    from tpatcher.models.instead import instead
+
+    rephrasings = mistake.rephrasings
+    example = instead(model, mistake.text, wrong=wrong, abstention=abstain, rephrasings=rephrasings)
+    asked = f"answer {plain(example.text)} with {plain(example.answer)}?"
+    if not yes and not typer.confirm(asked):
+        raise typer.Exit(1)
+    return example
 
 
 def _say(markup: str) -> None:

@@ -59,6 +59,13 @@ def serve(
         bool,
         Option(help="Show no text of the traffic, of canaries or of questions; audit none either."),
     ] = False,
+    own_fixes: Annotated[
+        bool, Option(help="Who is no admin may undo and supersede only their own fixes.")
+    ] = False,
+    abstain: Annotated[
+        str | None,
+        Option(help="What a text generator says instead of an answer only known to be wrong."),
+    ] = None,
     fixes_a_day: Annotated[
         int, Option(help="How many fixes a caller who is no admin may make in 24 hours.", min=0)
     ] = 1000,
@@ -90,6 +97,8 @@ def serve(
         max_firing_share=share,
         shadow=shadow,
         private=private,
+        own_fixes_only=own_fixes,
+        abstention=abstain,
         drain=drain,
         device=device,
         limits=Limits(deadline=deadline, fixes_a_day=fixes_a_day),
@@ -152,6 +161,46 @@ def store_undo(
         for number in fixes:
             kept.remove(number, who="store undo")
             emit({"undone": number}) if as_json else typer.echo(f"fix {number} is no longer live")
+
+
+@STORE.command("prune")
+def store_prune(
+    store: StoreUrl,
+    days: Annotated[int, Option(help="Keep what is younger than this.", min=1)] = 90,
+) -> None:
+    """Delete old events of the audit log and old settled reports; fixes and the log stay."""
+    from tpatcher.store.audit import Audit
+    from tpatcher.store.reports import Reports
+    from tpatcher.store.store import Store
+    from tpatcher.store.tables import timestamp
+
+    before = timestamp(hours_ago=24 * days)
+    with closing(Store.existing(store)) as kept:
+        events = Audit(lambda: kept).prune(before)
+        reports = Reports(lambda: kept, limit=0).prune(before)
+    typer.echo(f"deleted: {events} events, {reports} settled reports older than {days} days")
+
+
+@STORE.command("export")
+def store_export(
+    store: StoreUrl,
+    file: Annotated[Path, Argument(help="The file to write.")],
+    form: Annotated[
+        Literal["jsonl", "dify"],
+        Option("--format", help="jsonl, for `fix --file`; dify, for its annotations."),
+    ] = "jsonl",
+) -> None:
+    """Write the texts and answers of the live fixes to a file."""
+    from tpatcher import files
+    from tpatcher.data.reports.export import EXPORTS
+    from tpatcher.store.store import Store
+
+    with closing(Store.existing(store)) as kept:
+        ids = kept.live_ids(damaged={})
+        found, damaged = kept.readable_fixes(ids)
+    examples = [fix.example for fix in found if fix.example]
+    files.write_atomic(file, "".join(EXPORTS[form](examples)).encode())
+    typer.echo(f"{file}: {len(examples)} fixes; damaged and left out: {len(damaged)}")
 
 
 @STORE.command("verify")

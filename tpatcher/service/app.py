@@ -1,10 +1,9 @@
 """The FastAPI application: the routes, and one handler that turns errors into status codes."""
 
-import base64
-import hashlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from tpatcher import __version__
 from tpatcher import errors as err
-from tpatcher.service import openai, routes
+from tpatcher.service import desk, openai, routes
 from tpatcher.service.api_page import render
 from tpatcher.service.auth import Access
 from tpatcher.service.deps import Answerer, Service, ServiceDep
@@ -29,10 +28,12 @@ from tpatcher.service.middleware import (
     AccessMiddleware,
     HeadersMiddleware,
     MetricsMiddleware,
+    StoppingMiddleware,
 )
 from tpatcher.service.schemas import errors
 
-PAGE = Path(__file__).with_name("page.html")
+PAGE = Path(__file__).with_name("page")
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 # The status of each error; one that is not listed has that of the class it is derived from.
 STATUS: dict[type, int] = {
     err.TPatcherError: 422,  # what was asked for cannot be had
@@ -46,10 +47,10 @@ STATUS: dict[type, int] = {
     err.NotStored: 503,
     err.Damaged: 503,
 }
-# A page runs no script but its own and talks to its own service, nothing else.
+# The page runs no script but its own and talks to its own service, nothing else.
 POLICY = (
-    "default-src 'none'; script-src {script}; style-src 'unsafe-inline'; connect-src 'self'; "
-    "img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    "default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 
 
@@ -85,6 +86,7 @@ def create_app(
         redoc_url=None,
     )
     app.include_router(routes.ROUTER)
+    app.include_router(desk.ROUTER)
     app.include_router(openai.ROUTER)
     app.add_api_route("/healthz", healthz, methods=["GET"])
     app.add_api_route("/readyz", readyz, methods=["GET"], responses={503: {}})
@@ -92,9 +94,11 @@ def create_app(
         "/metrics", metrics_text, responses=errors(), response_class=PlainTextResponse
     )
     app.add_api_route("/", page, include_in_schema=False)
+    app.add_api_route("/page/{name}", page, include_in_schema=False)
     app.add_api_route("/docs", api_page, include_in_schema=False)
     app.add_middleware(AccessMiddleware, limits=limits, access=access)
     app.add_middleware(MetricsMiddleware, metrics=metrics)
+    app.add_middleware(StoppingMiddleware)
     app.add_middleware(HeadersMiddleware)
     return app
 
@@ -116,18 +120,24 @@ async def metrics_text(service: ServiceDep, caller: Answerer) -> Response:
     return PlainTextResponse(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-async def page() -> Response:
-    """The page."""
-    content = PAGE.read_text(encoding="utf-8")
-    script = content.partition("<script>")[2].partition("</script>")[0]
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = POLICY.format(script=f"'sha256-{digest}'")
-    return HTMLResponse(content, headers={"Content-Security-Policy": policy})
+async def page(name: str = "index.html") -> Response:
+    """The page, or one of the files that it is made of."""
+    if name not in _page_files():
+        raise HTTPException(404)
+    headers = {"Content-Security-Policy": POLICY.format(script="'self'", style="'self'")}
+    kind = TYPES[Path(name).suffix]
+    return Response(_page_files()[name], media_type=kind, headers=headers)
+
+
+@cache
+def _page_files() -> dict[str, bytes]:
+    """The files of the page by their names; a request can name no others."""
+    return {path.name: path.read_bytes() for path in PAGE.iterdir() if path.suffix in TYPES}
 
 
 async def api_page(request: Request) -> Response:
     """The API's documents."""
-    policy = POLICY.format(script="'none'")
+    policy = POLICY.format(script="'none'", style="'unsafe-inline'")
     content = render(request.app.openapi())
     return HTMLResponse(content, headers={"Content-Security-Policy": policy})
 

@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import ipaddress
 import json
+import logging
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +14,7 @@ from typing import Literal
 from tpatcher import files
 from tpatcher.errors import BadInput, Denied, unknown
 
+LOG = logging.getLogger("tpatcher.service")
 Role = Literal["answer", "report", "fix", "admin"]
 ROLES: tuple[Role, ...] = ("answer", "report", "fix", "admin")  # each may do what those before may
 
@@ -39,15 +41,24 @@ class Token:
 
 
 class Access:
-    """The tokens that are known. Without any, every caller is an admin."""
+    """The tokens that are known. Without any, every caller is an admin.
 
-    def __init__(self, tokens: Sequence[Token] = ()) -> None:
-        self.tokens = list(tokens)
+    Those of a file are read again when it changes, so a line that is added or taken out counts at
+    once. A file that is gone or damaged changes nothing: nobody is let in or out by accident.
+    """
+
+    def __init__(self, tokens: Sequence[Token] = (), file: Path | None = None) -> None:
+        self.tokens, self._file = list(tokens), file
+        self._seen = _state(file)
 
     @classmethod
     def read(cls, path: str | Path) -> "Access":
         """The tokens of a file that `issue` wrote."""
-        file, tokens = Path(path), []
+        return cls(cls._parsed(Path(path)), Path(path))
+
+    @staticmethod
+    def _parsed(file: Path) -> list[Token]:
+        tokens = []
         if not file.is_file():
             raise BadInput(f"there is no file of tokens at {file}; `tpatcher token` writes one")
         for number, line in enumerate(file.read_text().splitlines(), 1):
@@ -60,10 +71,23 @@ class Access:
             tokens.append(token)
         if not tokens:
             raise BadInput(f"{file} holds no token, so nobody could use the service")
-        return cls(tokens)
+        return tokens
+
+    def _renew(self) -> None:
+        """Read the file again if it has changed since it was read."""
+        now = _state(self._file)
+        if self._file is None or now == self._seen:
+            return
+        self._seen = now
+        try:
+            self.tokens = self._parsed(self._file)
+            LOG.info("the tokens were read again: %d", len(self.tokens))
+        except (BadInput, OSError, UnicodeDecodeError) as error:
+            LOG.error("the tokens stay as they were: %r", str(error))
 
     def caller(self, secret: str | None) -> Caller:
         """The caller who holds this token; raises `Denied` if nobody is known by it."""
+        self._renew()
         if not self.tokens:
             return Caller("local", "admin")
         if secret is None:
@@ -76,6 +100,15 @@ class Access:
         if found is None:
             raise Denied("this service does not know this token")
         return Caller(found.name, found.role)
+
+
+def _state(file: Path | None) -> tuple[int, int, int] | None:
+    """What changes with a file."""
+    try:
+        found = file.stat() if file else None
+    except OSError:
+        return None
+    return (found.st_ino, found.st_size, found.st_mtime_ns) if found else None
 
 
 def issue(path: str | Path, name: str, role: Role) -> str:

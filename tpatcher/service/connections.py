@@ -1,4 +1,4 @@
-"""Connections that send nothing, or too slowly, end; and there are never too many of them."""
+"""Connections that send or take too slowly end; and there are never too many of them."""
 
 import asyncio
 from typing import Any
@@ -12,21 +12,26 @@ except ImportError:  # Windows has no limit of this sort
 
 MAX_CONNECTIONS = 1000
 HEADER_SECONDS = 10.0  # until a request's headers are there
+TAKE_SECONDS = 30.0  # that a client may leave a full buffer of a response as it is
 OTHER_FILES = 100  # that the process needs beside its connections
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn's own protocol, with a limit for their number and for the time that headers take.
+    """uvicorn's own protocol, with limits for their number and for the time that a client takes.
 
     Beyond the limit a connection is closed at once. Without one the process would run out of file
-    descriptors, and nobody could get in, while asyncio fills the log.
+    descriptors, and nobody could get in, while asyncio fills the log. One address may have half of
+    them, so that it cannot keep the others out.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, unless there are too many."""
         super().connection_made(transport)
         self._timer: asyncio.TimerHandle | None = None
-        if len(self.connections) > max_connections():
+        self._taking: asyncio.TimerHandle | None = None
+        most = max_connections()
+        mine = sum(_address(one) == _address(self) for one in self.connections)
+        if len(self.connections) > most or mine > most // 2:
             transport.abort()
         else:
             self._timer = self.loop.call_later(HEADER_SECONDS, self._end)
@@ -34,7 +39,20 @@ class BoundedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection."""
         self._stop_timer()
+        self.resume_writing()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Wait for a client that does not read what it asked for, but not for ever."""
+        super().pause_writing()
+        self._taking = self.loop.call_later(TAKE_SECONDS, self._end)
+
+    def resume_writing(self) -> None:
+        """Go on: the client has read."""
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Read what came; a piece of the headers gives the others no more time."""
@@ -54,6 +72,10 @@ class BoundedProtocol(H11Protocol):
 
     def _end(self) -> None:
         self.transport.abort()
+
+
+def _address(protocol: Any) -> str | None:
+    return protocol.client[0] if protocol.client else None
 
 
 def max_connections() -> int:

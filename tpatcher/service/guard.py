@@ -14,6 +14,7 @@ from tpatcher.nets import ffn
 from tpatcher.nets.activation import thresholds
 from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons, stack
+from tpatcher.service.likeness import Likeness
 from tpatcher.service.recent import Question
 
 HIDDEN = "(hidden)"  # in the place of a text that is nobody's business
@@ -27,6 +28,8 @@ class Rules:
     max_firing_share: float = 0.01  # of the memory's texts with another answer
     shadow: bool = False  # only record what would have been refused
     private: bool = False  # name no text of the memory, of canaries or of recent questions
+    abstention: str | None = None  # what a generator says instead of what is only known as wrong
+    own_fixes_only: bool = False  # who is no admin may undo and supersede only what they fixed
 
 
 @dataclass
@@ -48,6 +51,7 @@ class Verdict:
     # nothing: a mistake that many people meet is asked in many ways.
     asked: int = 0
     asked_firing: int = 0
+    unlike: list[str] = field(default_factory=list)  # texts given as rephrasings that are none
 
     @property
     def refuses(self) -> bool:
@@ -73,6 +77,7 @@ class Guard:
         self.rules, self.memory, self.canaries = rules, memory, list(canaries)
         self.binding = {text.strip() for text in binding}
         self._canary_answers = AnswerCache(model, self.canaries)
+        self._likeness = Likeness(memory) if memory is not None else None
 
     def check(
         self,
@@ -114,7 +119,13 @@ class Guard:
             shadow=self.rules.shadow,
             asked=len(recent),
             asked_firing=_firing(patch, example, recent),
+            unlike=self._likeness.unlike(before, example) if self._likeness else [],
         )
+        if verdict.unlike and not by_admin:
+            verdict.reasons.append(
+                f"{len(verdict.unlike)} of {len(example.rephrasings)} rephrasings are unlike the "
+                f"text, such as {verdict.unlike[0]!r}: fix them by themselves, or ask an admin"
+            )
         if contradicted:
             verdict.reasons.append(
                 "this is a canary of the operator's: only an admin may change it"

@@ -47,6 +47,29 @@ class MetricsMiddleware:
             self.metrics.latency.labels(route).observe(time.perf_counter() - began)
 
 
+class StoppingMiddleware:
+    """Tells whoever still waits at the end of a drain that nobody knows what was done."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = False
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal began
+            began = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_and_note)
+        except asyncio.CancelledError:  # the request, or the work that it waits for
+            if scope["type"] != "http" or began:
+                raise
+            message = "the service is stopping; look whether this was done before you repeat it"
+            await send_error(send, 503, "Stopping", message)
+
+
 class HeadersMiddleware:
     """Adds to every response what keeps a browser from doing more with it than show it."""
 
@@ -68,9 +91,9 @@ class HeadersMiddleware:
 class AccessMiddleware:
     """Refuses bodies that are too large or too slow and, without tokens, other machines' requests.
 
-    Without tokens the Host and Origin headers must be local too: a web page of another site that
-    somebody on this machine looks at could otherwise use the service in their name. With tokens,
-    nothing is read of a body whose sender is not known.
+    Without tokens the Host header must be local and the Origin the service itself: a web page of
+    another site or port that somebody here looks at could otherwise use the service in their name.
+    With tokens, nothing is read of a body whose sender is not known.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, access: Access) -> None:
@@ -149,11 +172,13 @@ def _closing(send: Send) -> Send:
 
 
 def _is_local(scope: Scope, headers: dict[bytes, str]) -> bool:
+    """Whether this machine asks, and no page but the service's own."""
     client, origin = scope.get("client"), headers.get(b"origin")
+    host = headers.get(b"host", "localhost")
     return (
         (client is None or is_loopback(client[0]))
-        and is_loopback(headers.get(b"host", "localhost"))
-        and (origin is None or is_loopback(urlsplit(origin).netloc))
+        and is_loopback(host)
+        and (origin is None or urlsplit(origin).netloc == host)
     )
 
 

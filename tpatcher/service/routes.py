@@ -2,20 +2,21 @@
 
 import asyncio
 import time
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import StreamingResponse
 
-from tpatcher.errors import BadInput, Busy, Refused, TPatcherError
+from tpatcher.data.reports.export import EXPORTS
+from tpatcher.errors import BadInput, Busy, Denied, Refused, TPatcherError
 from tpatcher.patches.neurons import Neurons
-from tpatcher.service import schemas
+from tpatcher.service import desk, schemas
 from tpatcher.service.auth import Caller
 from tpatcher.service.deps import Admin, Answerer, Fixer, Reporter, Service, ServiceDep
 from tpatcher.service.guard import HIDDEN
 from tpatcher.service.live import Snapshot
 from tpatcher.service.schemas import Number, errors
-from tpatcher.store.reports import Report
-from tpatcher.store.store import Fix, Store
+from tpatcher.store.listing import page
 from tpatcher.store.tables import timestamp
 
 ROUTER = APIRouter(prefix="/v1")
@@ -40,39 +41,6 @@ async def answer(
     return schemas.AnswerResponse(answers=answers)
 
 
-@ROUTER.post("/reports", status_code=201, responses=errors())
-async def report(body: schemas.NewReport, service: ServiceDep, caller: Reporter) -> dict[str, int]:
-    """Report a wrong answer, with or without the right one; it waits in the queue."""
-    others = [v for v in (body.said, body.answer, body.note) if v and v.strip()]
-    service.limits.check([body.text, *others])
-    words = (body.text, caller.name, body.said, body.answer, body.note)
-    each = None if caller.may("admin") else service.limits.reports_each
-    id = await service.in_store(service.reports.add, *words, each)
-    await service.note(caller.name, "report", report=id)
-    return {"id": id}
-
-
-@ROUTER.get("/reports", responses=errors())
-async def reports(service: ServiceDep, caller: Fixer) -> list[Report]:
-    """The reports that wait for somebody to settle them, oldest first."""
-    return await service.in_store(service.reports.waiting)
-
-
-@ROUTER.delete("/reports", responses=errors())
-async def dismiss_all(who: str, service: ServiceDep, caller: Fixer) -> dict[str, int]:
-    """Take all reports of one caller out of the queue."""
-    n = await service.in_store(service.reports.dismiss_all, who)
-    await service.note(caller.name, "dismissed", reports=n, of=who)
-    return {"dismissed": n}
-
-
-@ROUTER.delete("/reports/{id}", status_code=204, responses=errors(404))
-async def dismiss(id: Number, service: ServiceDep, caller: Fixer) -> None:
-    """Take a report out of the queue without a fix."""
-    await service.in_store(service.reports.settle, id, "dismissed")
-    await service.note(caller.name, "dismissed", report=id)
-
-
 @ROUTER.post(
     "/fixes", status_code=201, responses={**errors(409), 200: {"model": schemas.FixResponse}}
 )
@@ -83,22 +51,33 @@ async def fix(
     response: Response,
     idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
 ) -> schemas.FixResponse:
-    """Fix a mistake. 201: it is live; 200: a dry run, or this Idempotency-Key made it before."""
-    service.limits.check([body.text, body.answer, *body.also, *body.rephrasings])
+    """Fix a mistake. 201: it is live; 200: a dry run, or this Idempotency-Key made it before.
+
+    202: only the wrong answer was given, so another one waits at the desk for a person to confirm.
+    """
+    if (body.answer is None) == (body.wrong is None):
+        raise BadInput("give either `answer`, the right one, or `wrong`, the wrong one")
+    told = [*body.also, *body.rephrasings, body.answer or body.wrong or ""]
+    service.limits.check([body.text, *told])
     service.check_length([service.prompt(text) for text in (body.text, *body.rephrasings)])
     admin = caller.may("admin")
+    owner = None if admin else caller.name
+    if body.wrong is not None:
+        body = await desk.propose(service, body, owner)
     if not admin and not body.dry_run:
         await _check_quota(service, caller)
+    if body.supersede:
+        await _check_own(service, caller, _fixes_of(service.live.now, body.text))
     try:
         work = service.live.edits.submit(
             service.live.fix,
             body.example(),
             who=caller.name,
             key=idempotency_key,
-            dry_run=body.dry_run,
+            dry_run=body.dry_run or body.waits,
             supersede=body.supersede,
             by_admin=admin,
-            owner=None if admin else caller.name,
+            owner=owner,
         )
         result = await asyncio.wrap_future(work)
     except TPatcherError as error:
@@ -109,11 +88,15 @@ async def fix(
         if not isinstance(error, Busy):  # or too much work would make more of it
             await service.note(caller.name, "refused", **_words(service, body), why=kind)
         raise
+    made = schemas.FixResponse.of(result, result.id in service.live.now.ids, body.answer or "")
     if result.id is None:
         await service.note(caller.name, "dry run", **_words(service, body))
+    if body.waits:
+        response.status_code = 202
+        return made.model_copy(update={"report": await desk.keep_proposal(service, body, caller)})
     if result.id is None or result.repeated:
         response.status_code = 200
-        return schemas.FixResponse.of(result, result.id in service.live.now.ids)
+        return made
     service.metrics.edits.labels("live").inc()
     if result.verdict.reasons:
         service.metrics.refusals.inc()
@@ -124,7 +107,7 @@ async def fix(
         except TPatcherError as error:  # dismissed meanwhile, or the store hangs: the fix is live
             why = type(error).__name__
             await service.note(caller.name, "report not settled", report=body.report, why=why)
-    return schemas.FixResponse.of(result, live=True)
+    return made.model_copy(update={"live": True})
 
 
 async def _check_quota(service: Service, caller: Caller) -> None:
@@ -134,34 +117,72 @@ async def _check_quota(service: Service, caller: Caller) -> None:
         raise Busy(f"{caller.name!r} has made {limit} fixes in the last 24 hours", after=3600)
 
 
+async def _check_own(service: Service, caller: Caller, ids: list[int]) -> None:
+    """Raise `Denied` if a caller may change only their own fixes and one of these is another's."""
+    if caller.may("admin") or not service.live.now.deployment.guard.rules.own_fixes_only:
+        return
+    for fix in await service.in_store(service.live.store.fixes, ids):
+        if fix.who != caller.name:
+            raise Denied(f"fix {fix.id} is not {caller.name}'s; this needs admin", known=True)
+
+
+def _fixes_of(now: Snapshot, text: str) -> list[int]:
+    """The numbers of the live fixes of a text."""
+    found = now.patches.items()
+    return [i for i, p in found if p.example and p.example.text.strip() == text.strip()]
+
+
 def _words(service: Service, body: schemas.NewFix) -> dict[str, str]:
     """What the audit log keeps of a fix that is not in the store."""
     if service.private:
         return {}
-    return {"text": body.text[:200], "answer": body.answer[:200]}
+    return {"text": body.text[:200], "answer": (body.answer or "")[:200]}
 
 
 @ROUTER.get("/fixes", responses=errors())
 async def fixes(
-    service: ServiceDep, caller: Reporter, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+    service: ServiceDep,
+    caller: Reporter,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    before: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
+    search: Annotated[str, Query(max_length=200)] = "",
+    live: bool = False,
 ) -> schemas.FixList:
-    """The newest fixes, newest first, live or not; and those that are damaged and left out."""
+    """A page of fixes, newest first, live or not; and those that are damaged and left out.
+
+    `next` of one page is `before` of the next.
+    """
     now = service.live.now
-    found = await service.in_store(_newest, now.deployment.store, limit)
+    found = await service.in_store(
+        page,
+        now.deployment.store,
+        limit,
+        before=before,
+        search=search,
+        among=frozenset(now.ids) if live else None,
+    )
+    ids = frozenset(now.ids)
     return schemas.FixList(
         head=now.head,
-        live=len(now.ids),
+        live=len(ids),
+        total=found.total,
+        next=found.next,
         damaged=[schemas.DamagedFix(id=i, why=why) for i, why in now.damaged.items()],
-        fixes=[
-            schemas.FixDetails.of(f, f.id in now.ids, caller.may("fix")) for f in reversed(found)
-        ],
+        fixes=[schemas.FixDetails.of(f, f.id in ids, caller.may("fix")) for f in found.fixes],
     )
 
 
-def _newest(store: Store, limit: int) -> list[Fix]:
-    """The newest fixes of a store that can be read, oldest first."""
-    numbers = [e.id for e in store.log(damaged={}) if e.action == "append"]
-    return store.readable_fixes(numbers[-limit:])[0]
+@ROUTER.get("/export", responses=errors())
+async def export(
+    service: ServiceDep, caller: Reporter, format: Literal["jsonl", "dify"] = "jsonl"
+) -> Response:
+    """The live fixes as a file: for `tpatcher fix --file`, or for Dify's annotations."""
+    examples = [p.example for p in service.live.now.model.patches if p.example]
+    kind, name = (
+        ("text/csv", "dify.csv") if format == "dify" else ("application/jsonl", "fixes.jsonl")
+    )
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(EXPORTS[format](examples), media_type=kind, headers=headers)
 
 
 @ROUTER.get("/fixes/{id}", responses=errors(404))
@@ -175,6 +196,7 @@ async def inspect(id: Number, service: ServiceDep, caller: Reporter) -> schemas.
 async def undo(id: Number, service: ServiceDep, caller: Fixer) -> schemas.UndoResponse:
     """Undo one fix, exactly."""
     live, admin = service.live, caller.may("admin")
+    await _check_own(service, caller, [id])
     lane, owner = (live.urgent, None) if admin else (live.undoings, caller.name)
     work = lane.submit(live.undo, id, who=caller.name, owner=owner)
     lost = await asyncio.wrap_future(work)
@@ -206,6 +228,7 @@ async def model(service: ServiceDep, caller: Answerer) -> dict[str, Any]:
         "fixes": len(now.ids),
         "role": caller.role,
         "shadow": now.deployment.guard.rules.shadow,
+        "chat": bool(base.task.generates and base.tokenizer.chat_template),
     }
 
 

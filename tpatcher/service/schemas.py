@@ -64,20 +64,41 @@ class NewReport(Body):
     note: str | None = None
 
 
+class Imported(BaseModel):
+    """What became of the rows of another tool: each that makes no sense is named."""
+
+    class BadRow(BaseModel):
+        row: int
+        why: str
+
+    added: int  # reports that wait now
+    known: int  # that waited already
+    without: int  # rows that correct nothing
+    bad: list[BadRow]
+    full: str | None = None  # why some were left out
+
+
 class NewFix(Body):
-    """A text, its right answer, and other ways to ask it."""
+    """A text, its right answer or a wrong one, and other ways to ask it."""
 
     text: Text
-    answer: Annotated[str, Field(min_length=1)]
+    answer: Annotated[str, Field(min_length=1)] | None = None
+    wrong: Annotated[str, Field(min_length=1)] | None = None  # only this is known
+    confirmed: StrictBool = False  # what is proposed instead of `wrong` goes live at once
     also: list[str] = Field(default_factory=list, max_length=MAX_ITEMS)
     rephrasings: list[Text] = Field(default_factory=list, max_length=MAX_REPHRASINGS)
     dry_run: StrictBool = False
     supersede: StrictBool = False  # change what an earlier fix of the same text says
     report: Annotated[StrictInt, Field(ge=1, le=2**31 - 1)] | None = None  # settles this report
 
+    @property
+    def waits(self) -> bool:
+        """Whether a person has to confirm what the model proposes."""
+        return self.wrong is not None and not self.confirmed and not self.dry_run
+
     def example(self) -> Example:
         """The mistake to fix."""
-        return Example(self.text, self.answer, tuple(self.also), tuple(self.rephrasings))
+        return Example(self.text, self.answer or "", tuple(self.also), tuple(self.rephrasings))
 
 
 class FixResponse(BaseModel):
@@ -85,17 +106,20 @@ class FixResponse(BaseModel):
 
     id: int | None
     live: bool  # no: a dry run, or this Idempotency-Key made it before and it was undone
+    answer: str  # that is given from now on; the model's proposal if only a wrong one was known
+    report: int | None = None  # where a proposal waits for a person to confirm it
     would_refuse: list[str]
     certificate: dict[str, Any]
     guard: dict[str, Any]
 
     @classmethod
-    def of(cls, result: FixResult, live: bool) -> "FixResponse":
+    def of(cls, result: FixResult, live: bool, answer: str) -> "FixResponse":
         guard = result.verdict.to_json()
         reasons = guard.pop("reasons")
         return cls(
             id=result.id,
             live=live,
+            answer=answer,
             would_refuse=reasons,
             certificate=result.certificate,
             guard=guard,
@@ -144,10 +168,12 @@ class DamagedFix(BaseModel):
 
 
 class FixList(BaseModel):
-    """The fixes, newest first, and the number of the store's newest entry."""
+    """Some fixes, newest first, and the number of the store's newest entry."""
 
     head: int
     live: int
+    total: int  # fixes that ever were
+    next: int | None  # `before` of the next page
     damaged: list[DamagedFix]
     fixes: list[FixDetails]
 

@@ -43,6 +43,8 @@ def serve(
     max_firing_share: float = Rules.max_firing_share,
     shadow: bool = Rules.shadow,
     private: bool = Rules.private,
+    own_fixes_only: bool = Rules.own_fixes_only,
+    abstention: str | None = Rules.abstention,
     task: str | None = None,
     device: str | None = None,
     drain: int = 30,
@@ -67,7 +69,7 @@ def serve(
         canaries=canaries,
         access=access,
         limits=limits,
-        rules=Rules(max_flips, max_firing_share, shadow, private),
+        rules=Rules(max_flips, max_firing_share, shadow, private, abstention, own_fixes_only),
     )
     # A forward pass takes Python's lock hundreds of times, and each time waits this long for the
     # writer if that is in Python too: at the usual 5 ms an answer would take a second beside it.

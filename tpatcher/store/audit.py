@@ -32,6 +32,11 @@ class Audit:
         except TPatcherError as error:
             LOG.warning("%s", json.dumps({"not kept": str(error)}))
 
+    def prune(self, before: str) -> int:
+        """Delete events from before a time; returns how many there were."""
+        with self.store().writing() as connection:
+            return connection.execute(EVENT.delete().where(EVENT.c.at < before)).rowcount
+
     def latest(self, n: int = 500) -> list[dict[str, Any]]:
         """The newest events, oldest of them first."""
         query = sa.select(EVENT).order_by(EVENT.c.id.desc()).limit(n)

@@ -1,10 +1,11 @@
 """The queue of reports: answers that users say are wrong, until somebody settles them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 import sqlalchemy as sa
 
+from tpatcher.data.reports import Correction
 from tpatcher.errors import Busy, NotFound
 from tpatcher.store.store import Store
 from tpatcher.store.tables import REPORT, timestamp
@@ -40,17 +41,58 @@ class Reports:
     ) -> int:
         """Put a report in the queue, where `each` caller may have so many; returns its number."""
         told = {"text": text, "said": said, "answer": answer, "note": note}
-        waiting = sa.select(sa.func.count()).where(REPORT.c.settled.is_(None))
         new = REPORT.insert().values(**told, who=who, at=timestamp())
         with self.store().writing() as connection:
-            if connection.execute(waiting).scalar_one() >= self.limit:
-                raise Busy(f"{self.limit} reports are waiting already", after=3600)
-            mine = waiting.where(REPORT.c.who == who)
-            if each is not None and connection.execute(mine).scalar_one() >= each:
-                raise Busy(f"{each} reports of {who!r} are waiting already", after=3600)
+            room = self._room(connection, who, each)
+            if room < 1:
+                raise Busy(self._full(who, each), after=3600)
             made = connection.execute(new).inserted_primary_key
         assert made is not None
         return int(made[0])
+
+    def add_many(
+        self, corrections: Sequence[Correction], who: str, each: int | None = None
+    ) -> tuple[int, str | None]:
+        """Put corrections in the queue, as many as there is room for, in one transaction.
+
+        Returns how many those were, and why there were no more. What waits already with the same
+        text and answers is not added again, so a file may be imported twice.
+        """
+        columns = ("text", "said", "answer")
+        query = sa.select(*(REPORT.c[c] for c in columns)).where(REPORT.c.settled.is_(None))
+        with self.store().writing() as connection:
+            known = {tuple(row) for row in connection.execute(query)}
+            new = {
+                key: one for one in corrections if (key := _words(one)) not in known
+            }  # the same twice in one file counts once
+            room = self._room(connection, who, each)
+            rows = [
+                {**dict(zip(columns, key, strict=True)), "note": one.note, "who": who}
+                for key, one in new.items()
+            ]
+            rows = [{**row, "at": timestamp()} for row in rows[: max(0, room)]]
+            if rows:
+                connection.execute(REPORT.insert(), rows)
+        return len(rows), self._full(who, each) if len(rows) < len(new) else None
+
+    def _room(self, connection: sa.Connection, who: str, each: int | None) -> int:
+        """How many reports a caller may add."""
+        waiting = sa.select(sa.func.count()).where(REPORT.c.settled.is_(None))
+        room = self.limit - int(connection.execute(waiting).scalar_one())
+        if each is None:
+            return room
+        mine = connection.execute(waiting.where(REPORT.c.who == who)).scalar_one()
+        return min(room, each - int(mine))
+
+    def _full(self, who: str, each: int | None) -> str:
+        theirs = "" if each is None else f", or {each} of {who!r}"
+        return f"{self.limit} reports are waiting already{theirs}"
+
+    def count(self) -> int:
+        """How many reports wait."""
+        waiting = sa.select(sa.func.count()).where(REPORT.c.settled.is_(None))
+        with self.store().reading() as connection:
+            return int(connection.execute(waiting).scalar_one())
 
     def waiting(self, limit: int = 200) -> list[Report]:
         """The oldest reports that nobody has settled."""
@@ -65,9 +107,19 @@ class Reports:
         with self.store().writing() as connection:
             return connection.execute(change.values(settled="dismissed")).rowcount
 
+    def prune(self, before: str) -> int:
+        """Delete settled reports from before a time; returns how many there were."""
+        gone = REPORT.delete().where(REPORT.c.settled.is_not(None), REPORT.c.at < before)
+        with self.store().writing() as connection:
+            return connection.execute(gone).rowcount
+
     def settle(self, id: int, how: str) -> None:
         """Take a report out of the queue; the row stays."""
         change = REPORT.update().where(REPORT.c.id == id, REPORT.c.settled.is_(None))
         with self.store().writing() as connection:
             if connection.execute(change.values(settled=how)).rowcount == 0:
                 raise NotFound(f"there is no report {id} waiting")
+
+
+def _words(one: Correction) -> tuple[str, str | None, str | None]:
+    return one.text, one.said, one.answer

@@ -188,7 +188,7 @@ class Store:
         query = LISTED.order_by(PATCH.c.id)
         with self.reading() as connection:
             rows = connection.execute(query) if ids is None else _rows(connection, query, ids)
-            return [_fix(row) for row in rows]
+            return [as_fix(row) for row in rows]
 
     def fix(self, id: int) -> Fix:
         """One fix, whether it is live or not."""
@@ -208,7 +208,7 @@ class Store:
         query = LISTED.where(PATCH.c.who == who, PATCH.c.key == key)
         with self.reading() as connection:
             row = connection.execute(query).one_or_none()
-        return _fix(row) if row else None
+        return as_fix(row) if row else None
 
     def export_pack(self, directory: str | Path, text: bool = True) -> None:
         """Write the live patches as a pack."""
@@ -322,7 +322,8 @@ def _sound(row: sa.Row[Any]) -> Patch:
         raise Damaged(f"fix {row.id}: {error}") from error
 
 
-def _fix(row: sa.Row[Any]) -> Fix:
+def as_fix(row: sa.Row[Any]) -> Fix:
+    """A row of `LISTED` as a fix."""
     try:
         example = Example.from_json(json.loads(row.example)) if row.example else None
         settings, report = json.loads(row.settings), json.loads(row.report)
