@@ -24,6 +24,7 @@ Traffic = Annotated[
     Option(help="Ordinary texts to leave alone: .txt, .jsonl or .csv, no labels needed."),
 ]
 Preset = Literal["fast", "paper"]
+MaxNewTokens = Annotated[int | None, Option(help="The most tokens that an answer may have.", min=1)]
 Device = Annotated[str | None, Option(help="cpu, cuda, auto …; the model's own if not given.")]
 
 

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -33,6 +33,13 @@ class Causal(Generate):
         other.apply_template = False
         return other
 
+    def limited(self, tokens: int) -> Self:
+        """The same task with answers of at most so many tokens."""
+        other = copy.copy(self)
+        other.config, other.limit = copy.deepcopy(self.config), tokens
+        other.config.update(max_new_tokens=tokens, max_length=None)
+        return other
+
     def prompt(self, text: str) -> str:
         if isinstance(text, Conversation):
             return self._in_template(text)
@@ -58,7 +65,7 @@ class Causal(Generate):
         )
 
     @property
-    def special(self) -> dict[str, bool]:
+    def special(self) -> dict[str, Any]:
         """How to tokenize a prompt: a chat template has written the special tokens already."""
         return {"add_special_tokens": not self.tokenizer.chat_template}
 
