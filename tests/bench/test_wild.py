@@ -92,7 +92,7 @@ def test_drift_is_seen() -> None:
     model = chat()
     model.net.generation_config.max_new_tokens = 8
     texts = ["A heron stands among the sedge.", "It was Tuesday."]
-    editor = FTAll(max_steps=5).fit(model, texts)
+    editor = FTAll(steps=5).fit(model, texts)
     model.push(editor.edit(model, tp.Example("Who?", "No")))
     found = drift(model, texts, ["Where?"])
     assert found.kl > 0

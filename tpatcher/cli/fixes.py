@@ -164,11 +164,14 @@ def bake(
     onnx: Annotated[
         bool, Option(help="Write OUT/model.onnx too: one forward pass, logits out.")
     ] = False,
+    spare: Annotated[
+        int, Option(help="Neurons of zeros for later fixes, which then change no shape.", min=0)
+    ] = 0,
 ) -> None:
     """Write a stock checkpoint that has the fixes in its weights and runs without tpatcher."""
     from tpatcher.checkpoints.bake import bake as write
 
-    apart = write(opened(model, patches, None), out, onnx=onnx)
+    apart = write(opened(model, patches, None), out, onnx=onnx, spare=spare)
     console.print(f"baked: {out}; its logits differ by at most {apart:.1e}")
 
 

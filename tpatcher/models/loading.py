@@ -1,6 +1,8 @@
 """Loading a model from a directory, the hub or the package."""
 
+import importlib.util
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -75,7 +77,7 @@ def _given(
     if tokenizer is None:
         raise BadInput("a net that is loaded already needs its tokenizer=, to read texts with")
     name = net.name_or_path or type(net).__name__
-    return Model(net, tokenizer, task or task_of(net.config, name), name, limit)
+    return Model(net, tokenizer, task or _task_of([type(net).__name__], name), name, limit)
 
 
 def _from_files(
@@ -150,19 +152,26 @@ def _options(
 
 def _need(package: str, asked: str) -> None:
     """Raise `BadInput` if a package that is asked for is not installed."""
-    from importlib.util import find_spec
-
-    if find_spec(package) is None:
+    if not installed(package):
         raise BadInput(f"{asked} needs {package}, which is not installed: pip install {package}")
+
+
+def installed(package: str) -> bool:
+    """Whether a package can be imported."""
+    return importlib.util.find_spec(package) is not None
 
 
 def task_of(config: PreTrainedConfig, name: str) -> str:
     """The task that a config's architecture was made for."""
-    for architecture in config.architectures or ():
+    return _task_of(config.architectures, name)
+
+
+def _task_of(architectures: Sequence[str] | None, name: str) -> str:
+    for architecture in architectures or ():
         for ending, task in HEADS.items():
             if architecture.endswith(ending):
                 return task
     raise UnsupportedArchitecture(
-        f"{name!r} says it is {config.architectures}, which neither classifies nor generates; "
+        f"{name!r} says it is {architectures}, which neither classifies nor generates; "
         f"give task= one of {', '.join(AUTO)} if it can"
     )
