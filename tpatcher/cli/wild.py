@@ -6,7 +6,16 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from tpatcher.cli.common import Device, MaxNewTokens, ModelName, app, console, logging_off
+from tpatcher.cli.common import (
+    Device,
+    Dtype,
+    MaxNewTokens,
+    ModelName,
+    Quantize,
+    app,
+    console,
+    opened,
+)
 
 
 @app.command()
@@ -29,6 +38,8 @@ def wild(
     ] = None,
     max_new_tokens: MaxNewTokens = 32,
     device: Device = None,
+    dtype: Dtype = None,
+    quantize: Quantize = None,
 ) -> None:
     """Edit a language model as WILD does: in one stream, asked freely, exact match.
 
@@ -39,12 +50,12 @@ def wild(
     from tpatcher.data import read_texts
     from tpatcher.data.wild import wild as read
     from tpatcher.editors import make
-    from tpatcher.models.loading import load
 
-    logging_off()
     fields: dict[str, Any] = json.loads(knobs)
     examples = read(data, path)
-    edited = load(model, device=device, max_new_tokens=max_new_tokens)
+    edited = opened(
+        model, None, device, max_new_tokens=max_new_tokens, dtype=dtype, quantize=quantize
+    )
     method = make(editor, **fields)
     method = fitted(edited, method, read_texts(traffic) if traffic else [], out)
     plan = Plan(edits, every, asked, asked_at_end)
