@@ -56,13 +56,12 @@ class Causal(Generate):
                 f"{len(asked.messages)} messages were given, but this model's tokenizer has no "
                 "chat template: give one text, or a tokenizer whose chat_template is set"
             )
-        return str(
-            self.tokenizer.apply_chat_template(
-                [dict(message) for message in asked.messages],
-                tokenize=False,
-                add_generation_prompt=not finished(asked),
-            )
-        )
+        turns = [dict(message) for message in asked.messages]
+        write = self.tokenizer.apply_chat_template
+        try:
+            return str(write(turns, tokenize=False, add_generation_prompt=not finished(asked)))
+        except Exception as error:  # a template is a program: some refuse a system message
+            raise BadInput(f"the model's chat template refuses this: {error}") from error
 
     @property
     def special(self) -> dict[str, Any]:

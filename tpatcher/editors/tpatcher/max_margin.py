@@ -190,7 +190,7 @@ class MaxMargin(Solver):
             must_avoid=must_avoid,
             contrast=len(contrast.trace.tokens) if contrast else 0,
         )
-        crossing = self.crossing_for(mistake.model.task.generates, len(memory))
+        crossing = self.crossing_for(mistake.model.task.generates, memory.n_answers)
         found = keys.solve(
             _positives(mistake, self.contexts), negatives, crossing.duals, self.width
         )
