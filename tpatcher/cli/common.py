@@ -45,15 +45,23 @@ Json = Annotated[
     bool,
     Option("--json", help="Results as JSON, one object a line.", callback=only_results_on_stdout),
 ]
+MaxNewTokens = Annotated[int | None, Option(help="The most tokens that an answer may have.", min=1)]
+Dtype = Annotated[
+    Literal["float32", "float16", "bfloat16"] | None,
+    Option(help="What the model computes in; the checkpoint's own if not given."),
+]
+Quantize = Annotated[
+    Literal["4bit", "8bit"] | None, Option(help="Load the weights in so many bits (bitsandbytes).")
+]
 Device = Annotated[str | None, Option(help="cpu, cuda, auto …; the model's own if not given.")]
 
 
-def opened(name: str, patches: Path | None, device: str | None) -> Any:
-    """The model, with the fixes in a directory."""
+def opened(name: str, patches: Path | None, device: str | None, **options: Any) -> Any:
+    """The model, with the fixes in a directory; options are those of `load`."""
     from tpatcher.models.loading import load
 
     logging_off()
-    return load(name, patches=patches, device=device)
+    return load(name, patches=patches, device=device, **options)
 
 
 def plain(text: object, keep: str = "\u200c\u200d") -> str:

@@ -10,10 +10,13 @@ from typer import Argument, Option
 
 from tpatcher.cli.common import (
     Device,
+    Dtype,
     Json,
+    MaxNewTokens,
     ModelName,
     Patches,
     Preset,
+    Quantize,
     Traffic,
     app,
     console,
@@ -53,6 +56,9 @@ def fix(
     ] = "fast",
     device: Device = None,
     as_json: Json = False,
+    max_new_tokens: MaxNewTokens = None,
+    dtype: Dtype = None,
+    quantize: Quantize = None,
 ) -> None:
     """Fix one mistake, or a file of them, and keep the fixes in a directory.
 
@@ -73,7 +79,14 @@ def fix(
     failed = 0
     with pack.lock(patches, waiting=lambda: _say_waiting(patches)):
         seen = pack.index(patches)
-        edited = opened(model, patches if seen else None, device)
+        edited = opened(
+            model,
+            patches if seen else None,
+            device,
+            max_new_tokens=max_new_tokens,
+            dtype=dtype,
+            quantize=quantize,
+        )
         editor = TPatcher(solver=solver(preset))
         editor.fit(edited, _memory(edited, patches, traffic, preset))
         if wrong is not None:
@@ -133,9 +146,15 @@ def answer(
     patches: Annotated[Path | None, Option(help="The directory that keeps the fixes.")] = None,
     device: Device = None,
     as_json: Json = False,
+    max_new_tokens: MaxNewTokens = None,
+    dtype: Dtype = None,
+    quantize: Quantize = None,
 ) -> None:
     """Answer texts with a model and its fixes."""
-    for text, one in zip(texts, opened(model, patches, device).answer(texts), strict=True):
+    edited = opened(
+        model, patches, device, max_new_tokens=max_new_tokens, dtype=dtype, quantize=quantize
+    )
+    for text, one in zip(texts, edited.answer(texts), strict=True):
         if as_json:
             emit({"text": text, "answer": one})
             continue
@@ -149,6 +168,9 @@ def undo(
     ids: Annotated[list[str], Argument(help="The fixes to remove, as `log` names them.")],
     device: Device = None,
     as_json: Json = False,
+    max_new_tokens: MaxNewTokens = None,
+    dtype: Dtype = None,
+    quantize: Quantize = None,
 ) -> None:
     """Remove fixes; what the others do stays the same, bit for bit."""
     from tpatcher.errors import BadInput
@@ -158,7 +180,9 @@ def undo(
         raise BadInput(f"{patches} is not a pack of patches: it has no {pack.INDEX}")
     with pack.lock(patches, waiting=lambda: _say_waiting(patches)):
         seen = pack.index(patches)
-        edited = opened(model, patches, device)
+        edited = opened(
+            model, patches, device, max_new_tokens=max_new_tokens, dtype=dtype, quantize=quantize
+        )
         wrong_again = []
         for one in ids:
             for broken in edited.remove(one):
@@ -208,11 +232,14 @@ def bake(
         bool, Option(help="Write OUT/model.onnx too: one forward pass, logits out.")
     ] = False,
     as_json: Json = False,
+    spare: Annotated[
+        int, Option(help="Neurons of zeros for later fixes, which then change no shape.", min=0)
+    ] = 0,
 ) -> None:
     """Write a stock checkpoint that has the fixes in its weights and runs without tpatcher."""
     from tpatcher.checkpoints.bake import bake as write
 
-    apart = write(opened(model, patches, None), out, onnx=onnx)
+    apart = write(opened(model, patches, None), out, onnx=onnx, spare=spare)
     if as_json:
         emit({"out": str(out), "largest_difference": apart})
         return
@@ -264,7 +291,7 @@ def _memory(model: Any, patches: Path, traffic: Path | None, preset: str) -> Any
         raise NotFitted(f"{error} (--traffic FILE)") from error
     if preset == "paper" and isinstance(items[0], str):
         _say_own_answers(str(traffic))
-    chosen = SOLVERS[preset]
+    chosen = SOLVERS[preset]()
     memory = Memory.collect(
         model, items, progress=True, skip_bos=chosen.skips_bos, background=chosen.background
     )

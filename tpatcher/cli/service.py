@@ -10,8 +10,11 @@ from typer import Argument, Option
 
 from tpatcher.cli.common import (
     Device,
+    Dtype,
     Json,
+    MaxNewTokens,
     ModelName,
+    Quantize,
     app,
     console,
     emit,
@@ -76,6 +79,9 @@ def serve(
         int, Option(help="Seconds that running requests get to end after SIGTERM.")
     ] = 30,
     device: Device = None,
+    max_new_tokens: MaxNewTokens = None,
+    dtype: Dtype = None,
+    quantize: Quantize = None,
 ) -> None:
     """Serve a model: report a mistake, and the next user gets the right answer.
 
@@ -101,6 +107,9 @@ def serve(
         abstention=abstain,
         drain=drain,
         device=device,
+        max_new_tokens=max_new_tokens,
+        dtype=dtype,
+        quantize=quantize,
         limits=Limits(deadline=deadline, fixes_a_day=fixes_a_day),
     )
 

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -33,6 +33,13 @@ class Causal(Generate):
         other.apply_template = False
         return other
 
+    def limited(self, tokens: int) -> Self:
+        """The same task with answers of at most so many tokens."""
+        other = copy.copy(self)
+        other.config, other.limit = copy.deepcopy(self.config), tokens
+        other.config.update(max_new_tokens=tokens, max_length=None)
+        return other
+
     def prompt(self, text: str) -> str:
         if isinstance(text, Conversation):
             return self._in_template(text)
@@ -49,16 +56,15 @@ class Causal(Generate):
                 f"{len(asked.messages)} messages were given, but this model's tokenizer has no "
                 "chat template: give one text, or a tokenizer whose chat_template is set"
             )
-        return str(
-            self.tokenizer.apply_chat_template(
-                [dict(message) for message in asked.messages],
-                tokenize=False,
-                add_generation_prompt=not finished(asked),
-            )
-        )
+        turns = [dict(message) for message in asked.messages]
+        write = self.tokenizer.apply_chat_template
+        try:
+            return str(write(turns, tokenize=False, add_generation_prompt=not finished(asked)))
+        except Exception as error:  # a template is a program: some refuse a system message
+            raise BadInput(f"the model's chat template refuses this: {error}") from error
 
     @property
-    def special(self) -> dict[str, bool]:
+    def special(self) -> dict[str, Any]:
         """How to tokenize a prompt: a chat template has written the special tokens already."""
         return {"add_special_tokens": not self.tokenizer.chat_template}
 

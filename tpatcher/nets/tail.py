@@ -203,7 +203,7 @@ def _trace(
     ran: list[tuple[str, Tensor, Tensor]] = []
     stack: list[Any] = []
     for name, module in watched.named_modules():
-        if not any(True for _ in module.children()):
+        if name == second or not any(True for _ in module.children()):  # PEFT's have parts
             module.register_forward_hook(_note(name, ran))
     watched.get_submodule(owner).register_forward_hook(
         lambda module, args, output: stack.extend([len(ran), output])

@@ -129,6 +129,11 @@ class Memory:
         number = torch.bincount(self.kinds.long(), minlength=len(KINDS)).tolist()
         return {kind: n for kind, n in zip(KINDS, number, strict=True) if n}
 
+    @property
+    def n_answers(self) -> int:
+        """How many queries are of answers; all of them, if their kinds are not known."""
+        return self.counts.get("answers", 0) if self.counts else len(self)
+
     @cached_property
     def mean(self) -> Tensor:
         """μ, in float64."""
