@@ -73,11 +73,12 @@ def test_stop_and_resume_is_the_same_as_not_stopping(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def editor(**more: object) -> Mend:
-        return Mend(steps=6, rank=4, edits=1, progress=False, learning_rate=1e-2, **more)  # type: ignore[arg-type]
+        knobs = {"steps": 6, "rank": 4, "edits": 1, "check_every": 2, "validation": 4}
+        return Mend(**knobs, learning_rate=1e-2, progress=False, **more)  # type: ignore[arg-type]
 
     model = fresh("bert")
     whole = editor().fit(model, examples("bert"))
-    stopped = editor(checkpoint=tmp_path, checkpoint_every=2)
+    stopped = editor(checkpoint=tmp_path)
     begin = stopped.after_step
 
     def stop(learner: torch.nn.Module, step: int) -> None:
@@ -89,7 +90,7 @@ def test_stop_and_resume_is_the_same_as_not_stopping(
     with pytest.raises(KeyboardInterrupt):
         stopped.fit(model, examples("bert"))
     # the step that was interrupted is taken again, from the checkpoint before it
-    again = editor(checkpoint=tmp_path, checkpoint_every=2)
+    again = editor(checkpoint=tmp_path)
     with pytest.raises(BadInput, match="other settings"):
         Mend(steps=6, rank=5, checkpoint=tmp_path).fit(model, QUESTIONS)
     again.fit(model, examples("bert"))
