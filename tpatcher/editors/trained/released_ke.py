@@ -33,10 +33,7 @@ GATES = {
 CONSTRAINT = {"alpha_kl": "alpha", "margin_kl": "margin"}
 
 
-class _Ignored(dict[Any, Any]):
-    """Stands for what else Lightning wrote: hyper-parameters, the state of callbacks."""
-
-
+# What else Lightning writes, hyper-parameters and the state of callbacks, is read as plain dicts.
 LIGHTNING = (
     "pytorch_lightning.utilities.parsing.AttributeDict",
     "pytorch_lightning.callbacks.model_checkpoint.ModelCheckpoint",
@@ -95,7 +92,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        known: list[Any] = [(_Ignored, name) for name in LIGHTNING]
+        known: list[Any] = [(dict, name) for name in LIGHTNING]
         with torch.serialization.safe_globals(known):
             found = torch.load(path, map_location="cpu", weights_only=True)
     except (SafetensorError, UnpicklingError, RuntimeError, EOFError, ValueError) as error:
