@@ -22,7 +22,7 @@ from tpatcher.editors.trained.hypernetwork import (
     outer,
     sizes,
 )
-from tpatcher.editors.trained.ke import Learner, gated
+from tpatcher.editors.trained.ke import gated
 from tpatcher.editors.trained.training_edits import TrainingEdit, TrainingEdits
 from tpatcher.errors import BadInput, WrongBase
 from tpatcher.models.training import force
@@ -78,7 +78,6 @@ def test_the_margin_shrinks_when_nine_of_ten_held_out_edits_succeed(
     model = fresh("bert")
     editor = KE(hidden=4, condition=6, margin_least=0.05)
     learner, edits = editor.build(model), TrainingEdits(model, QUESTIONS)
-    assert isinstance(learner, Learner)
     nine = [outcome([1.0] * 9 + [0.0], [1.0] * 10)]
     monkeypatch.setattr(editor, "outcomes", lambda *_: nine)
     assert editor.check(model, learner, edits) == pytest.approx(1 / 20)

@@ -77,7 +77,7 @@ class KE(HyperEditor):
     def names(self, model: Model) -> list[str]:
         return list(matrices(model.net))
 
-    def build(self, model: Model) -> nn.Module:
+    def build(self, model: Model) -> "Learner":
         words = model.net.get_input_embeddings().weight.detach().float()
         shapes = sizes(model.net, self.names(model))
         margin = self._first_margin(model)

@@ -16,7 +16,7 @@ from torch import Tensor
 from tpatcher.errors import BadInput, WrongBase
 from tpatcher.models.model import Model
 
-# Names of the released code, and ours; `{}` is where a network has the name of its matrix.
+# Names of the released code, and ours.
 READER = {
     "condition.embedding.weight": "words.weight",
     "condition.lstm._module.": "lstm.",
@@ -77,7 +77,7 @@ def _gate_names(model: Model, learner: Any) -> dict[str, str]:
 
     Theirs have the name of the matrix with underscores; below the head their nets say "model".
     """
-    out = {}
+    out: dict[str, str] = {}
     for name, number in learner.names.items():
         inside = name.removeprefix(f"{model.net.base_model_prefix}.").replace(".", "_")
         begin = f"learner.conditioners.model_{inside}_conditioner.conditioners."

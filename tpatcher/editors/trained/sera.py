@@ -158,7 +158,8 @@ class Serac(Sera):
     def build(self, model: Model) -> Companions:
         parts = super().build(model)
         net = _load(self.counterfactual, model) if self.counterfactual else None
-        parts["counterfactual"] = (net or shallow(model.net, self.layers)).float()
+        net = net or shallow(model.net, self.layers)
+        parts["counterfactual"] = net.float().requires_grad_(True)
         return parts.train()
 
     def optimizer(self, learner: Any) -> torch.optim.Optimizer:
