@@ -179,7 +179,7 @@ class Serac(Sera):
         scope = super().loss(model, learner, edits, rng)
         net, tokenizer = learner["counterfactual"], self.tokenizers(model)["counterfactual"]
         task: Task = type(model.task)(net, tokenizer or model.tokenizer)
-        drawn = edits.draw(rng, self.batch, 1)
+        drawn = edits.draw(rng, self.batch, 0)
         texts = [with_edit(e.text, e.answer, e.rephrasing) for e in drawn]
         targets = [task.target(text, e.answer) for text, e in zip(texts, drawn, strict=True)]
         forced = task.force(texts, targets)

@@ -81,7 +81,7 @@ class TrainingEdits:
         """An example to edit and, after it, those that should stay."""
         i = rng.randrange(len(self.examples))
         others = [k for k in rng.choices(range(len(self.examples)), k=n_local + 2) if k != i]
-        return [i, *(others[:n_local] or [i])]
+        return [i, *(others[:n_local] or [i])]  # itself if there is no other, or none is wanted
 
     def _edit(self, rng: random.Random, i: int, local: list[int]) -> TrainingEdit | None:
         """The edit of an example; None if the model cannot give the answer, as an empty one."""
