@@ -54,6 +54,6 @@ def plan(on: Setup, *rows: str, scale: Scale = SCALE) -> list[Planned]:
 def quick(editor: str) -> dict[str, Any]:
     """Fields of a trained editor that learns nothing, soon."""
     more: dict[str, Any] = {"mend": {"rank": 4}, "ke": {"hidden": 4, "condition": 8}}
-    return {"steps": 2, "pool": 12, "edits": 2, "local": 1} | more[editor] if editor in more else {
-        "steps": 2, "pool": 12, "batch": 4,
+    return {"steps": 2, "edits": 2, "local": 1} | more[editor] if editor in more else {
+        "steps": 2, "encoder": "", "batch": 4,
     }  # fmt: skip

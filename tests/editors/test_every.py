@@ -19,10 +19,17 @@ from tpatcher.patches.base import Patch
 ARCHITECTURES = ("bert", "bart", "gpt2")
 # a tiny model does not need the steps of a large one
 QUICK: dict[str, dict[str, Any]] = {
-    "mend": {"steps": 3, "edits": 2, "rank": 8, "edit_rate": 0.01, "progress": False},
-    "ke": {"steps": 3, "hidden": 8, "condition": 8, "progress": False},
-    "sera": {"steps": 3, "size": 8, "progress": False},
-    "serac": {"steps": 3, "size": 8, "progress": False},
+    "mend": {
+        "steps": 3,
+        "validation": 4,
+        "edits": 2,
+        "rank": 8,
+        "edit_rate": 0.01,
+        "progress": False,
+    },
+    "ke": {"steps": 3, "validation": 4, "hidden": 8, "condition": 8, "progress": False},
+    "sera": {"steps": 3, "validation": 4, "encoder": "", "progress": False},
+    "serac": {"steps": 3, "validation": 4, "encoder": "", "progress": False},
     "grace": {"steps": 30},
     "lora": {"learning_rate": 0.01, "steps": 30},
 }

@@ -32,9 +32,10 @@ def predict(model: Model, net: PreTrainedModel, texts: Sequence[str]) -> list[li
     return [one for part in parts for one in model.task.predict(net, part)]
 
 
-def cross_entropy(logits: Tensor, forced: TeacherForced) -> Tensor:
+def cross_entropy(logits: Tensor, forced: TeacherForced, smoothing: float = 0.0) -> Tensor:
     """The task's loss, averaged over the answer positions."""
-    return F.cross_entropy(logits, forced.tokens.to(logits.device))
+    target = forced.tokens.to(logits.device)
+    return F.cross_entropy(logits, target, label_smoothing=smoothing)
 
 
 def kl(reference: Tensor, current: Tensor) -> Tensor:

@@ -128,8 +128,8 @@ class FFN:
         return len(module.values) if isinstance(module, Narrowed) else 0
 
 
-def layers(net: nn.Module) -> list[str]:
-    """The dotted names of the layers that can be patched: the decoder's where there is one."""
+def stacks(net: nn.Module) -> list[str]:
+    """The dotted names of the stacks of layers: an encoder-decoder has two."""
     if any("expert" in name for name, _ in net.named_modules()):
         raise UnsupportedArchitecture(
             f"{type(net).__name__} is a mixture of experts: a query reaches only some of its "
@@ -140,11 +140,17 @@ def layers(net: nn.Module) -> list[str]:
         for name, module in net.named_modules()
         if isinstance(module, nn.ModuleList) and len(module) > 0 and any(_matrices(module[-1]))
     ]
-    stacks = [name for name in found if not any(name.startswith(f"{o}.") for o in found)]
-    if not stacks:
+    outer = [name for name in found if not any(name.startswith(f"{o}.") for o in found)]
+    if not outer:
         raise UnsupportedArchitecture(f"{type(net).__name__} has no feed-forward layers to patch")
-    decoders = [name for name in stacks if "decoder" in name.split(".")]
-    stack = (decoders or stacks)[-1]
+    return outer
+
+
+def layers(net: nn.Module) -> list[str]:
+    """The dotted names of the layers that can be patched: the decoder's where there is one."""
+    found = stacks(net)
+    decoders = [name for name in found if "decoder" in name.split(".")]
+    stack = (decoders or found)[-1]
     depth = len(net.get_submodule(stack))  # type: ignore[arg-type]
     if depth == 1 and getattr(net.config, "num_hidden_layers", 1) > 1:
         raise UnsupportedArchitecture(
@@ -159,7 +165,11 @@ def find(net: nn.Module, layer: int = -1) -> FFN:
     stack = layers(net)
     if not -len(stack) <= layer < len(stack):
         raise BadInput(f"layer {layer} asked for, but {type(net).__name__} has {len(stack)} layers")
-    name = stack[layer]
+    return at(net, stack[layer])
+
+
+def at(net: nn.Module, name: str) -> FFN:
+    """The feed-forward matrices of the layer with this dotted name."""
     block = net.get_submodule(name)
     matrices = dict(_matrices(block))
     if len(matrices) not in (2, 3):

@@ -1,6 +1,7 @@
 """MEND: the factors of the gradient, the identity to begin with, and stopping and resuming."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -73,11 +74,12 @@ def test_stop_and_resume_is_the_same_as_not_stopping(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def editor(**more: object) -> Mend:
-        return Mend(steps=6, rank=4, edits=1, progress=False, learning_rate=1e-2, **more)  # type: ignore[arg-type]
+        knobs = {"steps": 6, "rank": 4, "edits": 1, "check_every": 2, "validation": 4}
+        return Mend(**knobs, learning_rate=1e-2, progress=False, **more)  # type: ignore[arg-type]
 
     model = fresh("bert")
     whole = editor().fit(model, examples("bert"))
-    stopped = editor(checkpoint=tmp_path, checkpoint_every=2)
+    stopped = editor(checkpoint=tmp_path)
     begin = stopped.after_step
 
     def stop(learner: torch.nn.Module, step: int) -> None:
@@ -89,7 +91,7 @@ def test_stop_and_resume_is_the_same_as_not_stopping(
     with pytest.raises(KeyboardInterrupt):
         stopped.fit(model, examples("bert"))
     # the step that was interrupted is taken again, from the checkpoint before it
-    again = editor(checkpoint=tmp_path, checkpoint_every=2)
+    again = editor(checkpoint=tmp_path)
     with pytest.raises(BadInput, match="other settings"):
         Mend(steps=6, rank=5, checkpoint=tmp_path).fit(model, QUESTIONS)
     again.fit(model, examples("bert"))
@@ -113,3 +115,31 @@ def test_save_and_load(tmp_path: Path) -> None:
         back.edit(fresh("bart"), tp.Example(QUESTIONS[0], "paris"))
     with pytest.raises(NotFitted, match="not trained"):
         Mend().edit(model, example)
+
+
+def test_the_last_layers_of_both_stacks_are_edited() -> None:
+    """The last three of one stack, the last two of an encoder and of a decoder."""
+    for name, stacks in (("bert", ["encoder.layer"]), ("bart", ["encoder.", "decoder."])):
+        names = Mend().names(fresh(name))
+        depth = fresh(name).n_layers
+        each = min(depth, 3 if name == "bert" else 2)
+        assert len(names) == 2 * each * len(stacks)
+        for stack in stacks:
+            assert sum(stack in n for n in names) == 2 * each
+    assert len(Mend(layers=1).names(fresh("bart"))) == 4
+
+
+def test_training_lowers_the_loss_of_held_out_edits() -> None:
+    model = fresh("bart")
+    scores: list[float] = []
+
+    class Noted(Mend):
+        def check(self, *args: Any) -> float:
+            scores.append(super().check(*args))
+            return scores[-1]
+
+    editor = Noted(steps=20, rank=8, edits=4, edit_rate=0.01, edit_weight=1.0, progress=False)
+    editor.learning_rate, editor.check_every, editor.validation = 1e-2, 5, 8
+    editor.fit(model, examples("bart"))
+    assert len(scores) == 4
+    assert min(scores) < 0.9 * scores[0]

@@ -59,12 +59,14 @@ class GradientRecorder:
     def factors(self, forced: TeacherForced) -> Factors:
         """u and δ of every token of every row; the loss is that of the row's answer."""
         rows = int(forced.row.max()) + 1
-        current = logits(self.model, self.net, forced)
-        target = forced.tokens.to(current.device)
-        each = nn.functional.cross_entropy(current, target, reduction="none")
-        share = 1 / forced.row.bincount()[forced.row]  # each row's loss is a mean over its tokens
+        with torch.enable_grad():  # a check runs without
+            current = logits(self.model, self.net, forced)
+            target = forced.tokens.to(current.device)
+            each = nn.functional.cross_entropy(current, target, reduction="none")
+            share = 1 / forced.row.bincount()[forced.row]  # a row's loss is a mean over its tokens
+            loss = (each * share.to(each.device)).sum()
         outputs = [self._seen[name][1] for name in self.names]
-        deltas = torch.autograd.grad((each * share.to(each.device)).sum(), outputs)
+        deltas = torch.autograd.grad(loss, outputs)
         found = {}
         for name, delta in zip(self.names, deltas, strict=True):
             u = self._seen[name][0].detach()
@@ -103,6 +105,16 @@ def outer(u: Tensor, delta: Tensor, transposed: bool) -> Tensor:
     return u.T @ delta if transposed else delta.T @ u
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What edits under training did, as one batch."""
+
+    edit_loss: Tensor
+    local_kl: Tensor
+    right: Tensor  # of each text asked about an edit, whether it gets the edit's answer
+    kept: Tensor  # of each local text, whether its answer stays
+
+
 @dataclass
 class HyperEditor(Trained):
     """An editor whose learner turns factors of the gradient into factors of a weight change."""
@@ -122,37 +134,66 @@ class HyperEditor(Trained):
         """The factors of what is added to each matrix, for each edit."""
 
     @abstractmethod
-    def objective(self, learner: Any, edit_loss: Tensor, local_kl: Tensor, right: Tensor) -> Tensor:
-        """The training loss, from the edits' loss, the local texts' KL, and which edits succeed."""
+    def asked(self, edit: TrainingEdit) -> list[str]:
+        """The texts that an edit is to be answered at."""
 
-    def fit(self, model: Model, examples: Sequence[str | Example]) -> Self:
+    @abstractmethod
+    def objective(self, learner: Any, outcome: Outcome) -> Tensor:
+        """The training loss."""
+
+    def edit_loss(self, model: Model, logits: Tensor, asked: TeacherForced) -> Tensor:
+        """The loss of the edits' answers."""
+        return cross_entropy(logits, asked)
+
+    def fit(
+        self,
+        model: Model,
+        examples: Sequence[str | Example],
+        held_out: Sequence[str | Example] = (),
+    ) -> Self:
         initial = model.unpatched()
         self.recorder = GradientRecorder(initial, self.names(initial))
         try:
-            return super().fit(model, examples)
+            return super().fit(model, examples, held_out)
         finally:
             self.recorder = None
 
     def loss(self, model: Model, learner: Any, edits: TrainingEdits, rng: random.Random) -> Tensor:
-        """The objective of one batch: each edit at its text, a rephrasing, and its local texts."""
+        return self.objective(learner, self.outcome(model, learner, edits, rng))
+
+    def outcomes(self, model: Model, learner: Any, edits: TrainingEdits) -> list[Outcome]:
+        """What `validation` held-out edits do, the same ones at each check."""
+        batches = range(max(1, self.validation // self.edits))
+        rngs = (random.Random(f"{self.seed} check {i}") for i in batches)
+        return [self.outcome(model, learner, edits, rng) for rng in rngs]
+
+    def outcome(
+        self, model: Model, learner: Any, edits: TrainingEdits, rng: random.Random
+    ) -> Outcome:
+        """Draw a batch of edits, make them, and ask what they are about and their local texts."""
         assert self.recorder is not None
-        drawn = [edits.draw(rng, self.local) for _ in range(self.edits)]
-        texts, answers = [e.text for e in drawn], [e.answer for e in drawn]
-        factors = self.recorder.factors(force(model, texts, answers))
+        drawn = edits.draw(rng, self.edits, self.local)
+        factors = self.recorder.factors(
+            force(model, [e.text for e in drawn], [e.answer for e in drawn])
+        )
         change = self.change(model, learner, factors, drawn)
 
-        asked = force(model, texts + [e.rephrasing for e in drawn], answers * 2)
-        after = self.recorder.logits(asked, change, torch.arange(len(drawn)).repeat(2))
-        hit = (after.argmax(-1).cpu() == asked.tokens).float()
-        right = torch.ones(len(texts) * 2).scatter_reduce(0, asked.row, hit, "amin")
+        texts = [(i, text) for i, e in enumerate(drawn) for text in self.asked(e)]
+        asked = force(model, [t for _, t in texts], [drawn[i].answer for i, _ in texts])
+        after = self.recorder.logits(asked, change, torch.tensor([i for i, _ in texts]))
 
         local_texts = [text for e in drawn for text in e.local_texts]
         local = model.task.force(local_texts, [t for e in drawn for t in e.local_targets])
         edit_of_row = torch.tensor([i for i, e in enumerate(drawn) for _ in e.local_texts])
         with torch.no_grad():
             before = logits(model, model.net, local)
-        local_kl = kl(before, self.recorder.logits(local, change, edit_of_row))
-        return self.objective(learner, cross_entropy(after, asked), local_kl, right)
+        stays = self.recorder.logits(local, change, edit_of_row)
+        return Outcome(
+            self.edit_loss(model, after, asked),
+            kl(before, stays),
+            right=_given(after, asked),
+            kept=_given(stays, local),
+        )
 
     def solve(self, model: Model, example: Example) -> Weights:
         learner, names = self.learner(model), self.names(model)
@@ -172,3 +213,10 @@ class HyperEditor(Trained):
                 "unchanged"
             )
         return Weights(example=example, editor=self.name, values=values)
+
+
+def _given(logits: Tensor, forced: TeacherForced) -> Tensor:
+    """Whether each row of a batch would be given its answer, 1 or 0."""
+    hit = (logits.argmax(-1).cpu() == forced.tokens).float()
+    rows = int(forced.row.max()) + 1
+    return torch.ones(rows).scatter_reduce(0, forced.row, hit, "amin")
