@@ -3,6 +3,8 @@
 import os
 import signal
 import threading
+import traceback
+import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -19,6 +21,7 @@ from tpatcher import files
 from tpatcher.bench.context import Context
 from tpatcher.bench.job import SCORES, Work
 from tpatcher.bench.run import run
+from tpatcher.data import SkippedLines
 from tpatcher.errors import BadInput
 
 Files = dict[str, bytes]
@@ -43,6 +46,10 @@ class Worker:
         try:
             return self._perform(work)
         except Exception as error:  # not every exception can be sent to another process
+            where = work.folder(self.out) / "error.txt"
+            with suppress(OSError):
+                where.parent.mkdir(parents=True, exist_ok=True)
+                where.write_text(traceback.format_exc())
             return f"{type(error).__name__}: {error}"
 
     def _perform(self, work: Work) -> Files:
@@ -51,7 +58,9 @@ class Worker:
         kept.mkdir(parents=True, exist_ok=True)
         if self.context is None or self.context.job != work.job.context:
             self.context = None  # its model goes before the next one comes
-            self.context = Context.open(work.job, kept)
+            with warnings.catch_warnings():  # bad rows were named before any job began
+                warnings.simplefilter("ignore", SkippedLines)
+                self.context = Context.open(work.job, kept)
         editor = self.context.fitted(work.job)
         if work.only_fit:
             files.write_atomic(folder / "fitted", b"")

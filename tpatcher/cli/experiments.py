@@ -104,8 +104,17 @@ def reproduce(
     scale: Annotated[
         Literal["small", "full"], Option(help="A small part, or the paper's own scale.")
     ] = "small",
+    folders: Annotated[
+        int | None, Option(help="1: the whole edit set as one stream in every table.", min=1)
+    ] = None,
     edits: Annotated[
-        int | None, Option(help="Mistakes per folder; twice as many per whole stream.")
+        str | None, Option(help="Mistakes per folder, or all; twice as many per whole stream.")
+    ] = None,
+    stream: Annotated[
+        str | None, Option(help="Mistakes of the whole edit set as one stream, or all.")
+    ] = None,
+    every: Annotated[
+        int | None, Option(help="Edits between two points of a curve, if not the scale's.", min=1)
     ] = None,
     rate: Annotated[
         float | None, Option(help="Fine-tuning's learning rate, if not the scale's.")
@@ -113,12 +122,15 @@ def reproduce(
     tr: Annotated[
         int | None, Option(help="Examples of D_tr and of D_test, if not the scale's.")
     ] = None,
+    test: Annotated[int | None, Option(help="Examples of D_test, if not as many.")] = None,
     memory_size: Annotated[
         int | None, Option(help="Memory examples, if not as many as the scale's.")
     ] = None,
     skip: Annotated[
         list[str] | None, Option(help="A row to leave out, as ke or kl-patch; repeatable.")
     ] = None,
+    only: Annotated[list[str] | None, Option(help="Of all rows only this one; repeatable.")] = None,
+    skip_bad: Annotated[bool, Option(help="Name and count bad rows instead of stopping.")] = False,
     out: Annotated[
         Path, Option(help="Where jobs, tables and the report go; complete jobs are kept.")
     ] = Path("reproduction"),
@@ -137,22 +149,43 @@ def reproduce(
     from tpatcher.bench.setup import setups
 
     logging_off()
-    sizes = {"learning_rate": rate, "n_train": tr, "n_test": tr, "memory_size": memory_size}
+    streams = SCALES[scale].with_streams(
+        folders, mistakes("edits", edits), mistakes("stream", stream)
+    )
+    sizes = {
+        "learning_rate": rate,
+        "n_train": tr,
+        "n_test": tr if test is None else test,
+        "memory_size": memory_size,
+        "measure_every": every,
+    }
     given: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None}
     complete = run(
         console,
         tables_named(names or []),
-        setups(data or ["builtin"], model or [], path or [], without),
-        replace(SCALES[scale].with_edits(edits), **given),
+        setups(data or ["builtin"], model or [], path or [], without, skip_bad),
+        replace(streams, **given),
         out,
         shlex.join(["tpatcher", *sys.argv[1:]]),
         executor=on,
         workers=workers,
         dry_run=dry_run,
         skip=rows_named(skip or []),
+        only=rows_named(only or []),
     )
     if not complete:
         raise typer.Exit(1)
+
+
+def mistakes(option: str, given: str | None) -> int | Literal["all"] | None:
+    """How many mistakes an option asks for."""
+    if given is None or given == "all":
+        return given  # type: ignore[return-value]
+    if not given.isdecimal() or int(given) == 0:
+        raise typer.BadParameter(
+            f"give a number of mistakes, or all; found {given!r}", param_hint=f"--{option}"
+        )
+    return int(given)
 
 
 @app.command()

@@ -59,13 +59,11 @@ class TPatcher(Editor):
         if isinstance(examples, Memory):
             self.memory = examples
         else:
-            items, layer = self.solver.items(examples), self._layer(model)
-            reads = self.solver.reads if layer == -1 else "position"
             self.memory = Memory.collect(
                 model,
-                items,
-                layer=layer,
-                reads=reads,
+                self.solver.items(examples),
+                layer=self._layer(model),
+                reads=self.reads(model),
                 progress=self.progress,
                 held_out=held_out,
                 skip_bos=self.solver.skips_bos,
@@ -77,6 +75,9 @@ class TPatcher(Editor):
         """Run the model only if other answers are right too: `solve` finds out about this one."""
         if example.also:
             super().check_mistake(model, example)
+
+    def versions(self) -> list[int]:
+        return [self.version, self.solver.version]
 
     def fit_key(self) -> dict[str, Any]:
         return {"solver": self.solver.name, "layer": self.layer, "reads": self.solver.reads}
@@ -104,6 +105,10 @@ class TPatcher(Editor):
             raise AlreadyRight(f"the model answers {example.text!r} with {example.answer!r}")
         past = PastFixes.of(model, example, layer, reads)
         return self.solver.solve(mistake, self.memory, past)
+
+    def reads(self, model: Model) -> Reads:
+        """What keys of the patched layer read: the whole text is known in the last one alone."""
+        return self.solver.reads if self._layer(model) == -1 else "position"
 
     def _layer(self, model: Model) -> int:
         """The layer counted from the end, so that every patch names it in the same way."""
