@@ -194,13 +194,17 @@ def train(
     out: Annotated[Path, Argument(help="Where the model goes.")],
     base: Annotated[str | None, Option(help="For fever and zsre: the model to begin with.")] = None,
     path: Annotated[Path | None, Option(help="For fever and zsre: the data's folder.")] = None,
-    epochs: Annotated[float | None, Option(help="Passes over the training set.")] = None,
+    epochs: Annotated[
+        float | None, Option(help="Passes over the training set, if not De Cao's updates.")
+    ] = None,
+    skip_bad: Annotated[bool, Option(help="Count bad lines instead of stopping.")] = False,
+    device: Annotated[
+        str | None, Option(help="cpu or cuda; a GPU that is there if not given.")
+    ] = None,
 ) -> None:
     """Train the initial model f0; run again with the same OUT, it resumes."""
-    from dataclasses import replace
-
     from tpatcher.checkpoints.builtin import BUILTIN, train_builtin
-    from tpatcher.checkpoints.train import FEVER, ZSRE
+    from tpatcher.checkpoints.recipes import FEVER, ZSRE
     from tpatcher.checkpoints.train import train as fine_tune
     from tpatcher.data import dataset
     from tpatcher.errors import BadInput
@@ -208,10 +212,11 @@ def train(
     recipes = {**BUILTIN, "fever": FEVER, "zsre": ZSRE}
     if name not in recipes or (name not in BUILTIN and (base is None or path is None)):
         raise BadInput("give builtin-fc or builtin-qa, or fever or zsre with --base and --path")
-    recipe = recipes[name] if epochs is None else replace(recipes[name], epochs=epochs)
+    recipe = recipes[name] if epochs is None else recipes[name].for_epochs(epochs)
     if name in BUILTIN:
-        train_builtin(name, out, recipe=recipe)  # type: ignore[arg-type]
+        train_builtin(name, out, recipe=recipe, device=device)  # type: ignore[arg-type]
     else:
         task = "classify" if name == "fever" else "seq2seq"
-        fine_tune(base, dataset(name, path), task, out, recipe=recipe)  # type: ignore[arg-type]
+        data = dataset(name, path, skip_bad=skip_bad)
+        fine_tune(base, data, task, out, recipe=recipe, device=device)  # type: ignore[arg-type]
     console.print(f"trained: {out}")
