@@ -31,6 +31,7 @@ def reproduce(
     *,
     executor: str = "here",
     workers: int | None = None,
+    device: str | None = None,
     dry_run: bool = False,
     skip: Collection[Row] = (),
     only: Collection[Row] = (),
@@ -51,7 +52,8 @@ def reproduce(
         console.print(f"{len(todo)} jobs and fits, {left} left", highlight=False)
         return True
     out.mkdir(parents=True, exist_ok=True)
-    failed = run_plan(console, planned, out, executor_for(executor, workers, out), command)
+    where = executor_for(executor, workers, out, device)
+    failed = run_plan(console, planned, out, where, command)
     results = [one.read(out) for one in planned]
     show(console, results)
     _write_tables(results, out)

@@ -99,7 +99,14 @@ def reproduce(
         Option(help="builtin, fever, zsre or a path; twice for a report on both tasks."),
     ] = None,
     model: Annotated[list[str] | None, Option(help="The initial model of each.")] = None,
-    path: Annotated[list[Path] | None, Option(help="The folder of each dataset.")] = None,
+    path: Annotated[
+        list[Path] | None,
+        Option(help="The folder of each dataset; without --data, that of both FEVER and zsRE."),
+    ] = None,
+    base: Annotated[
+        list[str] | None,
+        Option(help="Without --data: what f0 is trained from, twice, if not the paper's models."),
+    ] = None,
     without: Annotated[Path | None, Option(help="Texts to keep out of D_test (zsre).")] = None,
     scale: Annotated[
         Literal["small", "full"], Option(help="A small part, or the paper's own scale.")
@@ -135,7 +142,8 @@ def reproduce(
         Path, Option(help="Where jobs, tables and the report go; complete jobs are kept.")
     ] = Path("reproduction"),
     on: Annotated[str, Option(help="here, ray, or ray://HOST:PORT.")] = "here",
-    workers: Annotated[int | None, Option(help="Jobs at a time.")] = None,
+    workers: Annotated[int | None, Option(help="Jobs at a time; with cuda, one a GPU.")] = None,
+    device: Device = None,
     dry_run: Annotated[bool, Option(help="Only list the jobs.")] = False,
 ) -> None:
     """Every table and figure of the paper: run the jobs that are missing, make the report."""
@@ -144,9 +152,11 @@ def reproduce(
     from dataclasses import replace
 
     from tpatcher.bench.experiments import rows_named, tables_named
+    from tpatcher.bench.paper_setups import paper_setups
     from tpatcher.bench.reproduce import reproduce as run
     from tpatcher.bench.scale import SCALES
     from tpatcher.bench.setup import setups
+    from tpatcher.errors import BadInput
 
     logging_off()
     streams = SCALES[scale].with_streams(
@@ -160,15 +170,25 @@ def reproduce(
         "measure_every": every,
     }
     given: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None}
+    if path and not data and not model:
+        if len(path) > 1 or len(base or ["", ""]) != 2:
+            raise BadInput("without --data, give one --path with both datasets, and --base twice")
+        found = paper_setups(
+            path[0], out, console, bases=base or (), device=device, skip_bad=skip_bad,
+            dry_run=dry_run,
+        )  # fmt: skip
+    else:
+        found = setups(data or ["builtin"], model or [], path or [], without, skip_bad)
     complete = run(
         console,
         tables_named(names or []),
-        setups(data or ["builtin"], model or [], path or [], without, skip_bad),
+        found,
         replace(streams, **given),
         out,
         shlex.join(["tpatcher", *sys.argv[1:]]),
         executor=on,
         workers=workers,
+        device=device,
         dry_run=dry_run,
         skip=rows_named(skip or []),
         only=rows_named(only or []),
