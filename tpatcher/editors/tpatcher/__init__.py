@@ -68,6 +68,7 @@ class TPatcher(Editor):
                 held_out=held_out,
                 skip_bos=self.solver.skips_bos,
             )
+        self.memory = self.memory.near(model.net.device)
         self.solver.prepare(self.memory)
         return self
 
