@@ -91,7 +91,7 @@ def editing(name: str, n: int = 12) -> list[Figure]:
     paper = {
         f"the paper's procedure{how} ÷ our edit, {name}":
             literal.seconds(model, examples[1], memory, frozen)
-        for how, frozen in (("", False), (" (its backward ends at the patch)", True))
+        for how, frozen in (("", True), (" (backward through the whole model)", False))
     }  # fmt: skip
     return [
         *(at_least(figure, book / found.edit, bars[0], f"{book:.0f} s ÷ {found.edit:.3f} s")

@@ -1,8 +1,9 @@
 """The paper's procedure to the letter (Section 4.2, appendix): what ours is measured against.
 
 Each step runs the model on 8 repeats of the mistake with dropout, and every memory query through
-the patch, forward and backward. With the model's own weights frozen the backward pass ends at the
-last layer: a reading that favours the paper, measured beside the other.
+the patch, forward and backward. The paper freezes all original parameters (Section 4), so its
+backward pass ends at the patch. What a backward pass through the whole model would cost, as
+where nobody turns its gradients off, is measured beside it.
 """
 
 import copy
