@@ -17,6 +17,7 @@ from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.nets import ffn
+from tpatcher.nets.rows import Rows
 
 REPEATS = 8
 STEPS = 125  # the paper's schedule: a first check at step 100, the next one after 25 more
@@ -53,7 +54,7 @@ def seconds(model: Model, example: Example, memory: Memory, frozen: bool, timed:
     took = []
     for _ in range(timed + 1):
         began = perf_counter()
-        place.widen(net, keys, bias, base * scale)
+        place.widen(net, Rows(keys, bias, base * scale))
         seen: list[Tensor] = []
         hook = net.get_submodule(place.first).register_forward_pre_hook(
             lambda module, args, seen=seen: seen.append(args[0])
