@@ -15,6 +15,7 @@ from tpatcher.editors import TPatcher
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.retention import AnswerCache
+from tpatcher.models.traces import Trace
 from tpatcher.patches.neurons import Neurons
 from tpatcher.peak_memory import watch
 
@@ -92,7 +93,7 @@ def editing(name: str, n: int = 12) -> list[Figure]:
     paper = {
         f"the paper's procedure{how} ÷ our edit, {name}":
             literal.seconds(model, examples[1], memory, frozen)
-        for how, frozen in (("", False), (" (its backward ends at the patch)", True))
+        for how, frozen in (("", True), (" (backward through the whole model)", False))
     }  # fmt: skip
     return [
         *(at_least(figure, book / found.edit, bars[0], f"{book:.0f} s ÷ {found.edit:.3f} s")
@@ -110,7 +111,7 @@ def answering(n: int, bar: float, rounds: int = 41) -> list[Figure]:
     many = model.twin()
     many.set_patches(
         [Neurons(
-            example=None, editor="speed", report={}, layer=-1, keys=keys,
+            example=None, editor="speed", layer=-1, keys=keys,
             bias=torch.full((n,), -20.0), values=torch.randn(n, d, generator=draw),
             queries=keys[:1], states=keys[:1], tokens=torch.zeros(1, dtype=torch.long),
         )]
@@ -131,15 +132,12 @@ def retention(n: int = 10_000, timed: int = 500) -> list[Figure]:
     asked = nets.texts(timed, seed=5)
     said = model.answer(asked)
     few = [Example(t, s) for t, s in zip(asked, said, strict=True)]
-    paths = AnswerCache(model, few)
-    for name in ("queries", "states", "tokens", "best", "gap"):  # the same positions, many times
-        grown = getattr(paths.seen, name)
-        setattr(paths.seen, name, grown.repeat(n // timed, *[1] * (grown.dim() - 1)))
-    paths.seen.owner = torch.arange(n)
-    paths.examples, paths.base = few * (n // timed), paths.base * (n // timed)
-    paths.targets = paths.targets * (n // timed)
-    paths.at = {i: torch.tensor([i]) for i in range(n)}
-    paths.delta = torch.zeros_like(paths.seen.queries)
+    times = n // timed  # the same positions, many times
+    seen = {
+        k: v.repeat(times, *[1] * (v.dim() - 1))
+        for k, v in vars(AnswerCache(model, few).trace).items()
+    }
+    paths = AnswerCache(model, few * times, known=Trace(**{**seen, "owner": torch.arange(n)}))
     cached = []
     for example in nets.mistakes(model, 5):
         model.push(editor.edit(model, example))
@@ -147,7 +145,7 @@ def retention(n: int = 10_000, timed: int = 500) -> list[Figure]:
     real = clock(lambda: model.correct(few)) * n / timed
     while model.patches:
         model.pop()
-    about = f"{statistics.median(cached):.3f} s ÷ {real:.1f} s; {paths.ran} of {n:,} really run"
+    about = f"{statistics.median(cached):.3f} s ÷ {real:.1f} s; {paths.reruns} of {n:,} really run"
     return [at_most(f"retention of {n:,} from the cache ÷ running the model",
                     statistics.median(cached) / real, 1 / 50, about)]  # fmt: skip
 

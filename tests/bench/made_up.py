@@ -12,7 +12,10 @@ from tpatcher.bench.report.figures import METRICS
 from tpatcher.bench.rows import Row
 from tpatcher.bench.table import Planned
 
-LIKE = {"t-patcher-fast": "t-patcher", "cache": "sera", "grace": "t-patcher", "lora": "ft-all"}
+LIKE = {
+    "t-patcher-fast": "t-patcher", "t-patcher-text": "t-patcher", "cache": "sera",
+    "grace": "t-patcher", "lora": "ft-all", "ke-loop": "ke", "serac": "sera",
+}  # fmt: skip
 
 
 def write(plan: list[Planned], out: Path) -> None:

@@ -86,6 +86,16 @@ def test_d_val_tells_the_papers_solver_when_to_stop(job: Job, tmp_path: Path) ->
     assert fast.held_out is None
 
 
+def test_a_solver_that_reads_the_text_gets_a_memory_that_does(job: Job, tmp_path: Path) -> None:
+    context = Context.open(job, tmp_path)
+    widths = []
+    for reads in ("position", "text"):
+        editor = context.fitted(replace(job, fields={"solver": {"name": "fast", "reads": reads}}))
+        assert isinstance(editor, TPatcher) and editor.memory is not None
+        widths.append(editor.memory.queries.shape[1])
+    assert widths[1] > widths[0]
+
+
 def test_answers_of_f0_are_kept_and_found_again(job: Job, tmp_path: Path) -> None:
     first = Context.open(job, tmp_path)
     files = sorted(tmp_path.glob("paths-*"))

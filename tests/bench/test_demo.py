@@ -14,12 +14,14 @@ def test_the_demo_fixes_both_tasks_and_reports(tmp_path: Path) -> None:
     found = json.loads(numbers.read_bytes())
     assert list(found) == ["builtin-fc", "builtin-qa"]
     for rows in found.values():
-        assert list(rows) == ["t-patcher", "ft-all"]
-        assert rows["t-patcher"]["SR"] == 1.0
-        assert rows["t-patcher"]["edits"] == 2
+        assert list(rows) == ["t-patcher-fast", "ft-all"]
+        assert rows["t-patcher-fast"]["SR"] == 1.0
+        assert rows["t-patcher-fast"]["edits"] == 2
         names = ["SR", "GR", "ER", "TrainR", "TestR", "edits", "seconds_per_edit"]
         assert list(rows["ft-all"]) == names
     html = report.read_text()
     assert html.count("<svg role=") == 4  # curves and a heat map of each task
-    assert html.count("What T-Patcher fixed") == 2
+    assert html.count("What T-Patcher, max-margin solver fixed") == 2
+    assert "Claims of our own: 0 do not hold, 2 hold." in html
+    assert "Claims of the paper" not in html
     assert "tpatcher demo --edits 2" in html

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from tpatcher.bench.job import Job
+from tpatcher.editors import EDITORS
+from tpatcher.editors.tpatcher import SOLVERS
 from tpatcher.errors import BadInput
 
 JOB = Job(model="builtin-fc", data="builtin-fc", n_train=5)
@@ -35,6 +37,21 @@ def test_results_of_earlier_versions_are_found_by_the_same_key() -> None:
         "skip_bad": False,
     }  # fmt: skip
     assert job.key == "own.t-patcher.0of2-ee80f5c5bb"
+
+
+def test_a_result_of_an_older_version_of_an_editor_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = Job(model="m", data="own", editor="mend")
+    before, fitted = job.key, job.fit_key
+    monkeypatch.setattr(EDITORS["mend"], "version", EDITORS["mend"].version + 1)
+    assert job.key != before
+    assert job.fit_key != fitted
+    paper = replace(job, editor="t-patcher", fields={"solver": {"name": "paper"}})
+    fast = replace(job, editor="t-patcher")
+    keys = paper.key, fast.key
+    monkeypatch.setattr(SOLVERS["paper"], "version", SOLVERS["paper"].version + 1)
+    assert (paper.key != keys[0], fast.key == keys[1]) == (True, True)
 
 
 def test_jobs_of_one_editor_share_its_fit() -> None:

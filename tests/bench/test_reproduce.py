@@ -1,5 +1,6 @@
 """`tpatcher reproduce` as a researcher types it."""
 
+import io
 import json
 from pathlib import Path
 
@@ -8,12 +9,13 @@ from rich.console import Console
 
 from tests.bench import tiny
 from tests.helpers import tpatcher
-from tpatcher.bench import reproduce, rows
+from tpatcher.bench import reproduce, rows, runner
+from tpatcher.bench.context import Context
 from tpatcher.bench.experiments import ALL, TABLES
 from tpatcher.bench.runner import works
 from tpatcher.bench.scale import FULL, SMALL, Scale
 from tpatcher.bench.setup import builtin_setups, setups
-from tpatcher.bench.table import Planned, plan
+from tpatcher.bench.table import FIRST, Planned, jobs, plan
 from tpatcher.errors import BadInput
 
 
@@ -55,6 +57,45 @@ def test_both_tasks_end_to_end_and_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(made) == 2 * 6
     assert tpatcher(*words).exit_code == 0
     assert {p: p.stat().st_mtime_ns for p in out.glob("jobs/*/scores.json")} == made
+
+
+def test_bad_rows_are_named_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on = tiny.setup(tmp_path, "bert")
+    assert on.path is not None
+    with (on.path / "train.jsonl").open("a") as file:
+        file.write('\n{"text": "no answer"}\nnot JSON\n')
+    words = ["reproduce", "table6", "--data", on.path, "--model", on.model, "--out", tmp_path / "o"]
+    assert "train.jsonl:41" in str(tpatcher(*words, "--skip-bad", "--dry-run").output)
+    with pytest.raises(BadInput, match=r"train.jsonl:41"):
+        Context.open(jobs(rows.FAST, on, tiny.SCALE, FIRST)[0], tmp_path)
+    [same] = setups([str(on.path)], [on.model], [], skip_bad=True)
+    assert [row.partition(": ")[0][-2:] for row in same.skipped] == ["41", "42"]
+    assert jobs(rows.FAST, same, tiny.SCALE, FIRST)[0].skip_bad
+    monkeypatch.setattr(runner, "run", lambda *_: {})
+    console = Console(file=io.StringIO(), width=200)
+    reproduce.reproduce(console, [TABLES["table6"]], [same], tiny.SCALE, tmp_path / "o", "x")
+    assert "2 bad rows are left out" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_failed_job_is_shown_and_the_others_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object, **__: object) -> None:
+        raise RuntimeError("its weights are lost")
+
+    monkeypatch.setattr("tpatcher.editors.finetune.FTLast.edit", lost)
+    on, out = tiny.setup(tmp_path, "bert"), tmp_path / "out"
+    console = Console(file=io.StringIO(), width=200)
+    only = [rows.FT_LAST, rows.FAST, rows.CACHE]
+    words = (console, [TABLES["table1"]], [on], tiny.SCALE, out, "again!")
+    assert not reproduce.reproduce(*words, only=only)
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert said.count("RuntimeError: its weights are lost") == 4  # as it happens, and at the end
+    assert "2 jobs are left" in said
+    assert len(list(out.glob("jobs/*/scores.json"))) == 4
+    assert "in lost" in next(out.glob("jobs/*ft-last*/error.txt")).read_text()
+    html = (out / "report.html").read_text()
+    assert html.count("RuntimeError: its weights are lost") == 2
 
 
 def test_an_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,6 +142,26 @@ def test_the_papers_scale_is_the_papers() -> None:
     assert ("table2", "fc") not in full
     sizes = [r.value for r in full["figure6", "qa"].jobs if r.sweep == rows.MEMORY]
     assert sizes == [5_000, 10_000, 20_000, 40_000]
+
+
+def test_one_folder_is_the_whole_edit_set_in_every_table() -> None:
+    one = planned(SMALL.with_streams(folders=1, edits="all"))
+    tables = ("table1", "table3", "table4", "table7", "figure5", "figure7")
+    found = {job for name in tables for job in map(str, one[name, "fc"].jobs[rows.T_PATCHER])}
+    assert len(found) == 1
+    [job] = one["table7", "fc"].jobs[rows.T_PATCHER]
+    assert (job.folders, job.edits) == (0, None)
+    five = planned(SMALL.with_streams(folders=5, edits=9, whole="all"))
+    assert len(five["table1", "qa"].jobs[rows.SERAC]) == 5
+    assert five["table5", "qa"].jobs[rows.SERAC] == five["table1", "qa"].jobs[rows.SERAC]
+    assert five["table1", "qa"].jobs[rows.SERAC][1].edits == 9
+    assert five["table2", "qa"].jobs[rows.KE_LOOP][0].edits is None
+
+
+def test_mistakes_are_a_number_or_all(tmp_path: Path) -> None:
+    words = ["reproduce", "table7", "--dry-run", "--out", tmp_path, "--edits"]
+    assert "all mistakes of the whole edit set" in tpatcher(*words, "all").output
+    assert tpatcher(*words, "many").exit_code == 2
 
 
 def test_rows_that_are_the_same_job_are_run_once() -> None:

@@ -98,7 +98,7 @@ def test_processes_do_the_same_as_here_even_if_one_dies(setup: Setup, tmp_path: 
     assert runner.run(todo, Inline(here), here, Noted()) == {}
     assert len(scores(here)) == 2
     noted = Noted()
-    executor = Remote(1, lambda: Doomed(there, 1))
+    executor = Remote(1, lambda _: Doomed(there, 1))
     assert runner.run(todo, executor, there, noted) == {}
     assert len(noted.errors) == 1 and "died" in noted.errors[0]
     assert scores(there) == scores(here)

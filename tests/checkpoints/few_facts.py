@@ -1,6 +1,6 @@
 """A training set of a few rows, and a recipe that learns it quickly."""
 
-from tpatcher.checkpoints.train import Recipe
+from tpatcher.checkpoints.recipes import Recipe
 from tpatcher.data.split import Split
 from tpatcher.example import Example
 

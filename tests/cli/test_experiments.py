@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers import tpatcher
 from tpatcher.checkpoints.builtin import BUILTIN
-from tpatcher.checkpoints.train import FEVER
+from tpatcher.checkpoints.recipes import FEVER
 
 
 @pytest.fixture
@@ -15,12 +15,12 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What was to be trained, and by which recipe; nothing is."""
     found: list[Any] = []
 
-    def note(*words: Any, recipe: Any) -> None:
+    def note(*words: Any, recipe: Any, device: str | None) -> None:
         found.extend([*words, recipe])
 
     monkeypatch.setattr("tpatcher.checkpoints.builtin.train_builtin", note)
     monkeypatch.setattr("tpatcher.checkpoints.train.train", note)
-    monkeypatch.setattr("tpatcher.data.dataset", lambda name, path: (name, path))
+    monkeypatch.setattr("tpatcher.data.dataset", lambda name, path, skip_bad: (name, path))
     return found
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tpatcher.data.zsre import question, zsre
+from tpatcher.data.split import by_ratio
+from tpatcher.data.zsre import RATIOS, question, questions, zsre
 from tpatcher.errors import BadInput
 from tpatcher.example import Example
 
@@ -40,8 +41,11 @@ def with_tests(folder: Path, **rows: list[dict[str, Any]]) -> None:
 
 
 def test_kilt_questions_have_one_answer() -> None:
-    assert question(kilt("Q?", "A", " a")) == Example("Q?", "A", rephrasings=("Q? really?",))
-    assert question(kilt("Q?", "A", "B")) is None
+    assert questions(kilt("Q?", "A")) == [Example("Q?", "A", rephrasings=("Q? really?",))]
+    assert questions(kilt("Q?", "A", "B")) == questions(kilt("Q?", "A", " a")) == []
+    alias = kilt("Q?", "A")
+    alias["output"].append({"answer": "B"})
+    assert [e.answer for e in questions(alias)] == ["A"], "an answer without evidence is none"
 
 
 def test_mends_form() -> None:
@@ -115,8 +119,27 @@ def test_a_release_is_split_as_in_the_paper(tmp_path: Path, names: list[str]) ->
     write(tmp_path / names[0], one, *(kilt(f"Q{i}?", "A") for i in range(80)))
     write(tmp_path / names[1], one, two, two)
     split = zsre(tmp_path)
-    assert [len(p) for p in (split.train, split.val, split.edit)] == [72, 6, 2]
+    assert sum(len(p) for p in (split.train, split.val, split.edit)) == 80
+    assert len(split.edit) == 2
     assert [e.text for e in split.test] == ["Held?", "Held?"]  # the validation file stays intact
+
+
+def test_kilt_is_split_first_and_filtered_then(tmp_path: Path) -> None:
+    """So the parts are not 0.9 : 0.075 : 0.025 of what is left, and nor are the paper's sizes."""
+    _, val, edit = by_ratio(range(244_173), RATIOS)
+    printed = {len(edit): 5_317, len(val): 15_982, 27_644: 24_051}
+    shares = [kept / drawn for drawn, kept in printed.items()]
+    assert max(shares) - min(shares) < 0.005, "one share of each part, but for chance, is kept"
+    several = {i for i in range(400) if i % 8 == 0}
+    rows = [kilt(f"Q{i}?", "A", *(["B"] if i in several else [])) for i in range(400)]
+    write(tmp_path / "structured_zeroshot-train-new.jsonl", *rows)
+    write(tmp_path / "structured_zeroshot-dev-new.jsonl", *rows)
+    split = zsre(tmp_path)
+    for part, drawn in zip(
+        (split.train, split.val, split.edit), by_ratio(range(400), RATIOS), strict=True
+    ):
+        assert [e.text for e in part] == [f"Q{i}?" for i in drawn if i not in several]
+    assert len(split.test) == 350
 
 
 def test_questions_in_other_files_are_tested_if_they_were_never_seen(tmp_path: Path) -> None:

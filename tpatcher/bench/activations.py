@@ -26,7 +26,7 @@ def measure(model: Model, mistakes: Sequence[Example]) -> dict[str, Any] | None:
         return None
     act = ffn.find(model.net).act
     rows = stack(patches, -1, ffn.find(model.net).width)
-    whose = torch.cat([torch.full((len(p.keys),), i) for i, p in enumerate(patches)])
+    whose = torch.cat([torch.full((len(p.keys),), i, device="cpu") for i, p in enumerate(patches)])
     own = act(rows.response(torch.cat([own_queries(p) for p in patches]))).T  # neuron × mistake
     earlier = whose[None] < whose[:, None]
     found = {"Edit": own.diagonal(), "Past-edit": own[earlier]}

@@ -111,7 +111,7 @@ class Context:
         # rephrasings come with the built-in examples if those are grouped
         examples = grouped(job.data) if job.data.startswith("builtin-") else self.memory
         lines = "\n".join(f"{e.text}\t{e.answer}\t{len(e.rephrasings)}" for e in examples)
-        about = [self.model.base.fingerprint, editor.fit_key(), lines]
+        about = [self.model.base.fingerprint, editor.fit_key(), lines, *editor.versions()]
         name = f"{job.editor}-{digest(json.dumps(about, sort_keys=True))[:16]}"
         editor.checkpoint = self.cache_dir / name
         editor.progress = self.progress
@@ -132,14 +132,15 @@ class Context:
                 *held_out,
             ]
         ]
-        about = "\n".join(lines)
-        name = f"memory-{digest(f'{self.model.base.fingerprint} {editor.layer} {about}')[:16]}"
-        where, layer = self.cache_dir / name, editor.layer
+        layer, reads = editor.layer, editor.reads(self.model)
+        kind = layer if reads == "position" else f"{layer} {reads}"
+        about = f"{self.model.base.fingerprint} {kind} " + "\n".join(lines)
         return Memory.cached(
-            where,
+            self.cache_dir / f"memory-{digest(about)[:16]}",
             self.model,
             items,
             layer=layer,
+            reads=reads,
             progress=self.progress,
             held_out=held_out,
             skip_bos=skip_bos,

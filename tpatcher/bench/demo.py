@@ -8,19 +8,19 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 
 from tpatcher import files
-from tpatcher.bench.claims import keeps
+from tpatcher.bench.claims import Claim
 from tpatcher.bench.executors import Inline
 from tpatcher.bench.report import figures
 from tpatcher.bench.report.figures import METRICS, Picture
 from tpatcher.bench.report.html import page
-from tpatcher.bench.reproduce import run_plan, show
+from tpatcher.bench.reproduce import is_complete, run_plan, show
 from tpatcher.bench.results import ResultRow
-from tpatcher.bench.rows import FT_ALL, Row
+from tpatcher.bench.rows import FAST, FT_ALL, Row
 from tpatcher.bench.scale import SMALL, Scale
 from tpatcher.bench.setup import Setup, builtin_setups
 from tpatcher.bench.table import WHOLE, Table, plan
 
-OURS = Row("t-patcher", "T-Patcher", "t-patcher", measure_every=1, ours=True)
+OURS = replace(FAST, label="T-Patcher, max-margin solver", measure_every=1)
 # the built-in models are tiny and were trained at 1e-3; the paper's 1e-5 would take all day
 SCALE = replace(SMALL, name="demo", n_train=1_000, n_test=1_000, learning_rate=1e-4, demo=True)
 
@@ -43,8 +43,18 @@ TABLE = Table(
         Picture(figures.curves, "What is retained, over the number of edits"),
         Picture(figures.heats, "How strongly each patch responds to each mistake", size="narrow"),
     ),
-    claims=(keeps("T-Patcher fixes every mistake and keeps the model", OURS, 0.99),),
-    about="A small BERT-like classifier checks claims; a small BART-like model answers questions.",
+    claims=(
+        Claim(
+            "T-Patcher fixes every mistake and keeps the model (≥ 0.99)",
+            (OURS,),
+            ("SR", "ER", "TrainR", "TestR"),
+            lambda fixed, *kept: fixed[0] == 1 and min(kept)[0] >= 0.99,
+            of_paper=False,
+        ),
+    ),
+    about="A small BERT-like classifier checks claims; a small BART-like model answers questions. "
+    "T-Patcher's neurons are found by the max-margin solver, its preset fast; the paper trains "
+    "them by steps, which is its preset paper and has its row in tpatcher reproduce.",
     published="table1",
     shows_fixes=True,
 )
@@ -58,7 +68,8 @@ def demo(console: Console, report: Path, as_json: Path | None = None, edits: int
     planned = plan([TABLE], builtin_setups(), scale)
     with TemporaryDirectory() as folder:
         out = Path(folder)
-        complete = run_plan(console, planned, out, Inline(out), command)
+        run_plan(console, planned, out, Inline(out), command)
+        complete = is_complete(planned, out)
         results = [one.read(out) for one in planned]
     show(console, results)
     about = ["Every mistake of a stream is fixed as it comes, and what is kept is measured."]

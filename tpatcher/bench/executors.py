@@ -3,11 +3,14 @@
 import os
 import signal
 import threading
+import traceback
+import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import cache
+from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,9 @@ from transformers.utils import logging
 from tpatcher import files
 from tpatcher.bench.context import Context
 from tpatcher.bench.job import SCORES, Work
+from tpatcher.bench.placement import devices, on_gpu
 from tpatcher.bench.run import run
+from tpatcher.data import SkippedLines
 from tpatcher.errors import BadInput
 
 Files = dict[str, bytes]
@@ -31,8 +36,8 @@ class WorkerDied(Exception):
 class Worker:
     """Does one piece of work after another, and keeps the model and data of the newest one."""
 
-    def __init__(self, out: Path, threads: int | None = None) -> None:
-        self.out = out
+    def __init__(self, out: Path, threads: int | None = None, device: str | None = None) -> None:
+        self.out, self.device = out, device
         self.context: Context | None = None
         logging.disable_progress_bar()
         if threads is not None:
@@ -43,6 +48,10 @@ class Worker:
         try:
             return self._perform(work)
         except Exception as error:  # not every exception can be sent to another process
+            where = work.folder(self.out) / "error.txt"
+            with suppress(OSError):
+                where.parent.mkdir(parents=True, exist_ok=True)
+                where.write_text(traceback.format_exc())
             return f"{type(error).__name__}: {error}"
 
     def _perform(self, work: Work) -> Files:
@@ -51,7 +60,9 @@ class Worker:
         kept.mkdir(parents=True, exist_ok=True)
         if self.context is None or self.context.job != work.job.context:
             self.context = None  # its model goes before the next one comes
-            self.context = Context.open(work.job, kept)
+            with warnings.catch_warnings():  # bad rows were named before any job began
+                warnings.simplefilter("ignore", SkippedLines)
+                self.context = Context.open(work.job, kept, self.device)
         editor = self.context.fitted(work.job)
         if work.only_fit:
             files.write_atomic(folder / "fitted", b"")
@@ -74,16 +85,19 @@ class Inline(Worker, Executor):
 class Remote(ThreadPoolExecutor):
     """Threads that each have a worker in a process of its own; a dead worker is replaced."""
 
-    def __init__(self, slots: int, start: "Callable[[], Process | Actor]") -> None:
+    def __init__(self, slots: int, start: "Callable[[int], Process | Actor]") -> None:
+        """`start` begins the worker of a slot, counted from 0, and another if that one dies."""
         super().__init__(slots)
-        self.start, self.mine = start, threading.local()
+        self.start, self.mine, self.slot = start, threading.local(), count()
         self.alive: list[Process | Actor] = []
         self.ended = False
 
     def attempt(self, work: Work) -> Files | str:
         """Let the worker of this thread do it; `WorkerDied` if its process is gone."""
+        if not hasattr(self.mine, "slot"):
+            self.mine.slot = next(self.slot)
         if not hasattr(self.mine, "worker"):
-            self.mine.worker = self.start()
+            self.mine.worker = self.start(self.mine.slot)
             self.alive.append(self.mine.worker)
         try:
             return self.mine.worker.attempt(work)  # type: ignore[no-any-return]
@@ -106,14 +120,15 @@ class Remote(ThreadPoolExecutor):
 class Process:
     """A Worker in another process of this machine."""
 
-    def __init__(self, out: Path, threads: int) -> None:
-        self.out, self.threads = out, threads
+    def __init__(self, out: Path, threads: int, device: str | None = None) -> None:
+        self.out, self.threads, self.device = out, threads, device
         ignore = (signal.SIGINT, signal.SIG_IGN)  # whoever began a process ends it
         self.pool = ProcessPoolExecutor(1, get_context("spawn"), signal.signal, ignore)
         self.pid: int = self._call(os.getpid)
 
     def attempt(self, work: Work) -> Files | str:
-        return self._call(_attempt, self.out, self.threads, work)  # type: ignore[no-any-return]
+        place = (self.out, self.threads, self.device)
+        return self._call(_attempt, place, work)  # type: ignore[no-any-return]
 
     def _call(self, fn: Callable[..., Any], *args: Any) -> Any:
         try:
@@ -130,17 +145,20 @@ class Process:
 _worker = cache(Worker)  # one in each process
 
 
-def _attempt(out: Path, threads: int, work: Work) -> Files | str:
-    return _worker(out, threads).attempt(work)
+def _attempt(place: tuple[Path, int, str | None], work: Work) -> Files | str:
+    return _worker(*place).attempt(work)
 
 
 class Actor:
     """A Worker on a Ray cluster."""
 
-    def __init__(self, ray: Any, out: Path, threads: int) -> None:
+    def __init__(self, ray: Any, out: Path, threads: int, device: str | None = None) -> None:
         self.ray = ray
+        # Ray shows a worker no other GPU than its own
+        needs = {"num_cpus": 1, "num_gpus": int(on_gpu(device))}
         # a job is retried by whoever waits for its result, the same way as anywhere else
-        self.actor = ray.remote(num_cpus=1, max_restarts=0)(Worker).remote(out, threads)
+        begin = ray.remote(**needs, max_restarts=0)(Worker).remote
+        self.actor = begin(out, threads, device)
 
     def attempt(self, work: Work) -> Files | str:
         try:
@@ -152,19 +170,31 @@ class Actor:
         self.ray.kill(self.actor)
 
 
-def executor_for(name: str, workers: int | None, out: Path) -> Inline | Remote:
+def executor_for(
+    name: str, workers: int | None, out: Path, device: str | None = None
+) -> Inline | Remote:
     """The executor of this name; "here" with one worker is this process."""
     cpus = os.cpu_count() or 1
     if name == "ray" or name.startswith("ray://"):
         ray = _cluster(name, workers or cpus)
-        slots = workers or int(ray.cluster_resources().get("CPU", 1))
+        slots = workers or _slots(ray.cluster_resources(), device)
         threads = max(1, cpus // slots) if name == "ray" else 1
-        return Remote(slots, lambda: Actor(ray, out.absolute(), threads))
+        return Remote(slots, lambda _: Actor(ray, out.absolute(), threads, device))
     if name != "here":
         raise BadInput(f"unknown place {name!r} to run jobs: give here, ray or ray://HOST:PORT")
-    if workers is None or workers == 1:
-        return Inline(out)
-    return Remote(workers, lambda: Process(out, max(1, cpus // workers)))
+    places = devices(device, workers or 1)
+    if len(places) == 1:
+        return Inline(out, device=places[0])
+    threads = max(1, cpus // len(places))
+    return Remote(len(places), lambda slot: Process(out, threads, places[slot]))
+
+
+def _slots(resources: dict[str, float], device: str | None) -> int:
+    """How many workers a Ray cluster has room for: one a GPU if they need one, else one a CPU."""
+    kind = "GPU" if on_gpu(device) else "CPU"
+    if not (found := int(resources.get(kind, 0))):
+        raise BadInput(f"{device or 'cpu'} was asked for, but the Ray cluster has no {kind}")
+    return found
 
 
 def _cluster(address: str, cpus: int) -> Any:

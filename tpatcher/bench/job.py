@@ -31,7 +31,7 @@ OPTIONS = {**NAMES, "fields": "knobs", "memory_size": "memory-size", "skip_bad":
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Everything that decides a result."""
+    """Everything that decides a result, but for the version of the editor."""
 
     model: str
     data: str
@@ -72,7 +72,7 @@ class Job:
         """A name for people, and a hash of everything that decides the result."""
         where = f"{self.folder}of{self.folders}" if self.folders else "whole"
         solver = f"-{self.fields['solver']['name']}" if "solver" in self.fields else ""
-        return f"{self.data}.{self.editor}{solver}.{where}-{self._hash()}"
+        return f"{self.data}.{self.editor}{solver}.{where}-{self._hash(self.new_editor())}"
 
     @property
     def context(self) -> "Job":
@@ -85,13 +85,14 @@ class Job:
     @property
     def fit_key(self) -> str | None:
         """The name of what is fitted once for all jobs that share it; None if a fit is cheap."""
-        fitted = self.new_editor().fit_key()
+        editor = self.new_editor()
+        fitted = editor.fit_key()
         if fitted is None:
             return None
         shared = replace(
             self.context, editor=self.editor, fields=fitted, n_test=None, extra_from_test=0
         )
-        return f"fit.{self.data}.{self.editor}-{shared._hash()}"
+        return f"fit.{self.data}.{self.editor}-{shared._hash(editor)}"
 
     def command(self, out: str | Path) -> str:
         """What to type for this job alone."""
@@ -107,8 +108,12 @@ class Job:
                 words += _option(OPTIONS.get(f.name, f.name), value)
         return shlex.join([*words, "--out", str(out)])
 
-    def _hash(self) -> str:
+    def _hash(self, editor: Editor) -> str:
+        """What decides the result, and the versions of the editor that makes it."""
         said = json.dumps(self.to_json(), sort_keys=True) + _builtin_contents(self.data)
+        versions = editor.versions()
+        if max(versions) > 1:  # the first ones were not written down
+            said += json.dumps(versions)
         return digest(said)[:10]
 
 

@@ -14,8 +14,12 @@ def numbers() -> dict[str, Any]:
 
 
 def cells(table: str, task: str, row: str, *, deviations: bool = False) -> dict[str, float]:
-    """A row of a table on "fc" or "qa" by its columns, or what stands behind its ±; or empty."""
+    """A row of a table on "fc" or "qa" by its columns, or what stands behind its ±; or empty.
+
+    A column that the paper gives no number for is left out.
+    """
     about = numbers().get(table, {})
     by_task = about.get("deviations", {}) if deviations else about
     found = by_task.get(task, {}).get(row)
-    return dict(zip(about["columns"], found, strict=True)) if found else {}
+    pairs = zip(about["columns"], found, strict=True) if found else ()
+    return {column: number for column, number in pairs if number is not None}

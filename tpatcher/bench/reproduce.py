@@ -18,6 +18,7 @@ from tpatcher.bench.rows import Row
 from tpatcher.bench.scale import Scale
 from tpatcher.bench.setup import Setup
 from tpatcher.bench.table import Planned, ResultTable, Table, plan
+from tpatcher.bench.tally import tally
 
 
 def reproduce(
@@ -30,12 +31,19 @@ def reproduce(
     *,
     executor: str = "here",
     workers: int | None = None,
+    device: str | None = None,
     dry_run: bool = False,
     skip: Collection[Row] = (),
+    only: Collection[Row] = (),
 ) -> bool:
     """Run what is missing, show and write tables and report. Returns True if all is complete."""
-    planned = plan(tables, setups, scale, skip)
+    planned = plan(tables, setups, scale, skip, only)
     console.print(f"Scale [bold]{scale.name}[/]: {scale.about}.\n", highlight=False)
+    for setup in setups:
+        if setup.skip_bad:
+            console.print(f"{setup.title}: {len(setup.skipped)} bad rows are left out")
+            for row in setup.skipped:
+                console.print(f"  {row}", highlight=False, markup=False)
     if dry_run:
         todo = {work.key: work.done(out) for work in runner.works(planned)}
         for key, done in todo.items():
@@ -44,7 +52,8 @@ def reproduce(
         console.print(f"{len(todo)} jobs and fits, {left} left", highlight=False)
         return True
     out.mkdir(parents=True, exist_ok=True)
-    complete = run_plan(console, planned, out, executor_for(executor, workers, out), command)
+    where = executor_for(executor, workers, out, device)
+    failed = run_plan(console, planned, out, where, command)
     results = [one.read(out) for one in planned]
     show(console, results)
     _write_tables(results, out)
@@ -52,23 +61,31 @@ def reproduce(
     with suppress(FileNotFoundError):
         notes = (out / "notes.md").read_text(encoding="utf-8")
     about = [numbers()["paper"], f"Scale {scale.name}: {scale.about}."]
-    html = page(results, "Transformer-Patcher, reproduced", about, command, notes)
+    html = page(results, "Transformer-Patcher, reproduced", about, command, notes, failed)
     files.write_atomic(out / "report.html", html.encode())
     console.print(f"The report is in [bold]{out / 'report.html'}[/], tables in {out / 'tables'}.")
-    return complete
+    return is_complete(planned, out)
 
 
 def run_plan(
     console: Console, planned: Sequence[Planned], out: Path, executor: Inline | Remote, command: str
-) -> bool:
-    """Run the jobs that are missing. Returns False if some failed, or if a key stopped them."""
+) -> dict[str, str]:
+    """Run the jobs that are missing. Returns those that failed, and why."""
     todo = runner.works(planned)
+    failed: dict[str, str] = {}
     with suppress(KeyboardInterrupt), JobBars(console, todo, out) as bars:
-        runner.run(todo, executor, out, bars)
+        failed = runner.run(todo, executor, out, bars)
+    for key, why in failed.items():
+        console.print(f"failed: {key}: {why}", highlight=False, markup=False)
     left = sum(not work.done(out) for work in todo)
     if left:
         console.print(f"{left} jobs are left. To go on where this ended:\n  {command}")
-    return not left
+    return failed
+
+
+def is_complete(planned: Sequence[Planned], out: Path) -> bool:
+    """Whether every job of a plan, and every fit that one waits for, is done."""
+    return all(work.done(out) for work in runner.works(planned))
 
 
 def show(console: Console, results: Sequence[ResultTable]) -> None:
@@ -78,12 +95,14 @@ def show(console: Console, results: Sequence[ResultTable]) -> None:
             console.print(forms.screen(result))
         for verdict in result.verdicts:
             console.print(f"  {verdict.sign} {verdict.text}: {verdict.numbers}", highlight=False)
+    for line in (line for one in tally(results) for line in one.lines):
+        console.print(line, highlight=False, markup=False)
 
 
 def _write_tables(results: Sequence[ResultTable], out: Path) -> None:
     """Write every table in every form, and all of them in one Markdown file."""
     (out / "tables").mkdir(parents=True, exist_ok=True)
-    whole = []
+    whole = ["\n".join(f"- {line}" for line in one.lines) + "\n" for one in tally(results)]
     for table, group in groupby(results, key=lambda result: result.table):
         on_setups = list(group)
         if table.columns:

@@ -1,6 +1,6 @@
 """The rows of the paper's tables: an editor with its settings, and a name for both."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 LAYER, MEMORY = "patched layer, from the end", "memory examples"
@@ -38,22 +38,26 @@ FT_ALL = Row("ft-all", "FT(all)", "ft-all")
 FT_LAST_KL = Row("ft-last-kl", "FT(last)+KL", "ft-last-kl")
 FT_ALL_KL = Row("ft-all-kl", "FT(all)+KL", "ft-all-kl")
 MEND = Row("mend", "MEND", "mend")
-KE = Row("ke", "KE", "ke")
+KE = Row("ke", "KE", "ke", {"loops": 1})
+KE_LOOP = Row("ke-loop", "KE + loop", "ke", {"loops": 5})
 SERA = Row("sera", "SERA", "sera")
+SERAC = Row("serac", "SERAC", "serac")
 CACHE = Row("cache", "Cache", "cache")
 GRACE = Row("grace", "GRACE", "grace")
 LORA = Row("lora", "LoRA", "lora")
 T_PATCHER = Row("t-patcher", "T-Patcher", "t-patcher", paper(), ours=True)
 FAST = Row("t-patcher-fast", "T-Patcher, fast", "t-patcher", ours=True)
+TEXT = Row("t-patcher-text", "T-Patcher, fast, reads the text", "t-patcher",
+           {"solver": {"name": "fast", "reads": "text", "contrast": 48}}, ours=True)  # fmt: skip
 WITHOUT_LM = Row("without-lm", "w/o l_m", "t-patcher", paper(use_lm1=False, use_lm2=False))
 KL_PATCH = Row("kl-patch", "KL", "t-patcher", paper(kl=True))
 WITHOUT_LM2 = Row("without-lm2", "w/o l_m2", "t-patcher", paper(use_lm2=False))
 FIXED_MEMORY = Row("fixed-memory", "T-Patcher, fixed memory", "t-patcher", paper(fixed_memory=True))
 
 FINE_TUNED = (FT_LAST, FT_ALL, FT_LAST_KL, FT_ALL_KL)
-OURS = (T_PATCHER, FAST)
-EDITORS = (*FINE_TUNED, MEND, KE, SERA, CACHE, GRACE, LORA, *OURS)
-ROWS = {row.name: row for row in (*EDITORS, WITHOUT_LM, KL_PATCH, WITHOUT_LM2, FIXED_MEMORY)}
+OURS = (T_PATCHER, FAST, TEXT)
+EDITORS = (*FINE_TUNED, MEND, KE, KE_LOOP, SERA, SERAC, CACHE, GRACE, LORA, *OURS)
+ABLATIONS = (WITHOUT_LM, KL_PATCH, WITHOUT_LM2, FIXED_MEMORY)
 
 
 # What is the default is left out of a swept row's fields, so that its job is the plain row's.
@@ -79,3 +83,7 @@ def beta(b: float) -> Row:
     """The paper's preset with the memory pushed to another depth below zero."""
     fields = paper() if b == -3.0 else paper(beta=b)
     return Row(f"beta:{b}", f"β = {b}", "t-patcher", fields, sweep=BETA, value=b)
+
+
+FEW_MEMORIES = replace(memory(10_000), label="T-Patcher, 10,000 memories")  # of Section 5.2
+ROWS = {row.name: row for row in (*EDITORS, *ABLATIONS, FEW_MEMORIES)}

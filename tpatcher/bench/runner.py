@@ -30,7 +30,10 @@ def run(
     def do(work: Work) -> str | None:
         fit = errors.get(work.needs or "")  # was begun before the jobs that wait for it here
         no_fit = f"{work.needs} failed" if fit and fit.result() else None
-        error = no_fit or _attempts(work, executor, out, bars)
+        try:
+            error = no_fit or _attempts(work, executor, out, bars)
+        except OSError as failure:  # a full disk may have room for the next
+            error = f"its results cannot be kept: {failure}"
         bars.over(work, error)
         return error
 

@@ -1,7 +1,7 @@
 """How much of the paper's experiments is run: a part that ends soon, or all of it."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from tpatcher.editors import EDITORS
 from tpatcher.editors.finetune import FineTune
@@ -31,27 +31,46 @@ class Scale:
         """What is run, in words."""
         fc, qa = self.edits["fc"], self.edits["qa"]
         each = "all their mistakes" if fc is None else f"{fc} mistakes (question answering: {qa})"
-        fc, qa = self.whole_stream["fc"], self.whole_stream["qa"]
+        streams = f"{self.folders} folders with {each}"
+        if self.folders > 1:
+            fc, qa = self.whole_stream["fc"], self.whole_stream["qa"]
         whole = "all mistakes" if fc is None else f"the first {fc} ({qa}) mistakes"
+        one = f"{whole} of the whole edit set as one stream"
+        streams = f"{streams}, and {one}" if self.folders > 1 else one
         test = "all of D_test" if self.n_test >= 100_000 else f"{self.n_test:,} of D_test"
         fits = "their settings for small models" if self.quick_fits else "their papers' settings"
         return (
-            f"{self.folders} folders with {each}, and {whole} of the whole edit set as one stream; "
-            f"D_tr of {self.n_train:,} and {test}; {self.memory_size:,} memory examples; "
-            f"fine-tuning at {self.learning_rate:g} with a KL batch of {self.kl_batch}; trained "
-            f"editors with {fits}"
+            f"{streams}; D_tr of {self.n_train:,} and {test}; {self.memory_size:,} memory "
+            f"examples; fine-tuning at {self.learning_rate:g} with a KL batch of {self.kl_batch}; "
+            f"trained editors with {fits}"
         )
 
-    def with_edits(self, edits: int | None) -> "Scale":
-        """This scale with `edits` mistakes per folder and twice as many in the single stream."""
-        if edits is None:
-            return self
-        return replace(
-            self,
-            edits=dict.fromkeys(self.edits, edits),
-            whole_stream=dict.fromkeys(self.whole_stream, 2 * edits),
-            measure_every=max(1, min(self.measure_every, edits // 4)),
-        )
+    def with_streams(
+        self,
+        folders: int | None = None,
+        edits: int | Literal["all"] | None = None,
+        whole: int | Literal["all"] | None = None,
+    ) -> "Scale":
+        """This scale with other streams: how many folders, mistakes per folder, and mistakes of
+        the whole edit set as one stream (twice as many as per folder if only those are given).
+
+        With one folder every table is made of the same stream, that of the whole edit set.
+        """
+        scale = self if folders is None else replace(self, folders=folders)
+        if edits == "all":
+            every = dict.fromkeys(self.edits)
+            scale = replace(scale, edits=every, whole_stream=every, measure_every=10)
+        elif edits is not None:
+            scale = replace(
+                scale,
+                edits=dict.fromkeys(self.edits, edits),
+                whole_stream=dict.fromkeys(self.whole_stream, 2 * edits),
+                measure_every=max(1, min(self.measure_every, edits // 4)),
+            )
+        if whole is not None:
+            stream = None if whole == "all" else whole
+            scale = replace(scale, whole_stream=dict.fromkeys(self.whole_stream, stream))
+        return scale
 
     def editor_fields(self, editor: str) -> dict[str, Any]:
         """What this scale sets of an editor."""

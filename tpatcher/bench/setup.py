@@ -1,11 +1,12 @@
 """A model and the data that it is edited on, from the names that a command gives."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tpatcher.data import DATASETS
+from tpatcher.data import DATASETS, SkippedLines, dataset
 from tpatcher.errors import BadInput
 from tpatcher.models.loading import BUILTIN, load
 
@@ -22,15 +23,23 @@ class Setup:
     n_layers: int  # that could be patched
     path: Path | None = None
     exclude: Path | None = None
+    skip_bad: bool = False
+    skipped: tuple[str, ...] = ()  # "file:line: reason" of each bad row that is left out
 
     @classmethod
     def open(
-        cls, model: str, data: str, path: Path | None = None, exclude: Path | None = None
+        cls,
+        model: str,
+        data: str,
+        path: Path | None = None,
+        exclude: Path | None = None,
+        skip_bad: bool = False,
     ) -> "Setup":
-        """Load the model to learn what it is."""
+        """Load the model to learn what it is; with `skip_bad`, read the data to name bad rows."""
         loaded = load(model)
         kind: Kind = "fc" if loaded.task.name == "classify" else "qa"
-        return cls(kind, data, model, loaded.n_layers, path, exclude)
+        bad = bad_rows(data, path) if skip_bad and path else ()
+        return cls(kind, data, model, loaded.n_layers, path, exclude, skip_bad and bool(path), bad)
 
     @property
     def title(self) -> str:
@@ -43,8 +52,21 @@ def builtin_setups() -> list[Setup]:
     return [Setup.open(name, name) for name in BUILTIN]
 
 
+def bad_rows(data: str, path: Path) -> tuple[str, ...]:
+    """The rows of a dataset that cannot be used, each as "file:line: reason"."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", SkippedLines)
+        dataset(data, path, skip_bad=True)
+    skipped = [w.message for w in caught if isinstance(w.message, SkippedLines)]
+    return tuple(message for one in skipped for message in one.messages)
+
+
 def setups(
-    data: Sequence[str], models: Sequence[str], paths: Sequence[Path], exclude: Path | None = None
+    data: Sequence[str],
+    models: Sequence[str],
+    paths: Sequence[Path],
+    exclude: Path | None = None,
+    skip_bad: bool = False,
 ) -> list[Setup]:
     """The setups of these names: "builtin" is both, any other needs its model and folder."""
     if list(data) == ["builtin"]:
@@ -57,13 +79,12 @@ def setups(
     found = []
     for name, model in zip(data, models, strict=True):
         if name not in DATASETS:
-            found.append(Setup.open(model, "own", Path(name)))
+            found.append(Setup.open(model, "own", Path(name), skip_bad=skip_bad))
         elif name.startswith("builtin-"):
             found.append(Setup.open(model, name))
         elif folders:
-            found.append(
-                Setup.open(model, name, folders.pop(0), exclude if name == "zsre" else None)
-            )
+            unseen = exclude if name == "zsre" else None
+            found.append(Setup.open(model, name, folders.pop(0), unseen, skip_bad))
         else:
             raise BadInput(f"the dataset {name!r} needs a path, the folder that holds it")
     return found

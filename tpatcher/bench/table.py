@@ -64,7 +64,11 @@ def jobs(row: Row, setup: Setup, scale: Scale, stream: Stream) -> list[Job]:
         "n_test": scale.n_test,
         "memory_size": row.memory_size or scale.memory_size,
         "demo": scale.demo,
+        "skip_bad": setup.skip_bad,
     }
+    if scale.folders == 1:  # then folder 0 is the whole edit set, in every table
+        every = scale.measure_every if row.measure_every is None else row.measure_every
+        return [Job(**shared, edits=scale.edits[setup.kind], measure_every=every)]
     if stream == WHOLE:
         edits = scale.whole_stream[setup.kind]
         return [Job(**shared, edits=edits, measure_every=row.measure_every)]
@@ -93,16 +97,22 @@ class Planned:
 
 
 def plan(
-    chosen: Iterable[Table], on: Sequence[Setup], scale: Scale, skip: Collection[Row] = ()
+    chosen: Iterable[Table],
+    on: Sequence[Setup],
+    scale: Scale,
+    skip: Collection[Row] = (),
+    only: Collection[Row] = (),
 ) -> list[Planned]:
-    """Every table on every setup. The same job may stand in several tables."""
+    """Every table on every setup, with `only` some rows. The same job may stand in several."""
     out = []
     for table in chosen:
         # a figure that the paper has for one task only is made of the other if that is alone
         for setup in [s for s in on if s.kind in table.kinds] or on:
             rows = table.rows(setup, scale) if callable(table.rows) else table.rows
-            made = {r: jobs(r, setup, scale, table.stream) for r in rows if r not in skip}
-            out.append(Planned(table, setup, made))
+            wanted = [r for r in rows if r not in skip and (not only or r in only)]
+            made = {r: jobs(r, setup, scale, table.stream) for r in wanted}
+            if made:
+                out.append(Planned(table, setup, made))
     return out
 
 

@@ -8,7 +8,8 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from tpatcher.checkpoints.train import Recipe, fit
+from tpatcher.checkpoints.recipes import Recipe
+from tpatcher.checkpoints.train import fit
 from tpatcher.data.builtin import LABELS, builtin_fc, builtin_qa
 from tpatcher.errors import unknown
 from tpatcher.example import Example
@@ -33,7 +34,12 @@ BUILTIN: dict[str, Recipe] = {
 
 
 def train_builtin(
-    name: BuiltinName, out: Path, *, recipe: Recipe | None = None, progress: bool = True
+    name: BuiltinName,
+    out: Path,
+    *,
+    recipe: Recipe | None = None,
+    progress: bool = True,
+    device: str | None = None,
 ) -> Path:
     """Train one of the two models; returns its folder, `out`."""
     if name not in BUILTIN:
@@ -43,7 +49,7 @@ def train_builtin(
     split = builtin_fc() if name == "builtin-fc" else builtin_qa()
     tokenizer = small_tokenizer(split.train)
     net = small_classifier(tokenizer) if name == "builtin-fc" else small_seq2seq(tokenizer)
-    return fit(net, tokenizer, split, out, recipe, progress)
+    return fit(net, tokenizer, split, out, recipe, progress, device)
 
 
 def small_tokenizer(rows: Sequence[Example], size: int = 5000) -> PreTrainedTokenizerBase:

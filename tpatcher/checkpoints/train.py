@@ -1,8 +1,10 @@
 """Training f0, the model that is to be edited, with Transformers' own Trainer.
 
-`train` fine-tunes a base model as De Cao et al. (2021) did for the paper's two tasks. Run again
-with the same folder it goes on from the last checkpoint; the folder appears only when its model is
-complete. `tpatcher.checkpoints.builtin` trains the two models of the package the same way.
+`train` fine-tunes a base model as De Cao et al. (2021) did for the paper's two tasks (see
+`tpatcher.checkpoints.recipes`), and keeps the epoch that is best on D_val (the last if the data
+have none). Run again with the same folder it goes on from the last checkpoint; the folder appears
+only when its model is complete. `tpatcher.checkpoints.builtin` trains the two models of the package
+the same way.
 """
 
 import json
@@ -10,45 +12,27 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 import transformers
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from tpatcher.checkpoints.recipes import FEVER, ZSRE, Recipe
 from tpatcher.data.split import Split
 from tpatcher.errors import BadInput
-from tpatcher.example import Example
+from tpatcher.example import Example, matches
 
 TaskName = Literal["classify", "seq2seq"]
 Row = dict[str, Any]
 Collate = Callable[[list[Row]], Any]
 TEMPERATURE = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """The settings of a training run: AdamW, linear warm-up and decay."""
-
-    epochs: float = 10
-    rate: float = 3e-5
-    batch: int = 32
-    weight_decay: float = 0.01
-    warmup: float = 0.1  # share of all steps
-    smoothing: float = 0.0
-    agreement: float = 0.0  # weight of the loss that draws rephrasings of an example together
-    seed: int = 0
-    from_scratch: bool = False  # the net has random weights: tokens never trained are revived
-    store_half: bool = False  # write float16 files; training and answers stay float32
-
-
-FEVER = Recipe()
-ZSRE = Recipe(epochs=20, batch=256, smoothing=0.1)
 
 
 def train(
@@ -59,8 +43,12 @@ def train(
     *,
     recipe: Recipe | None = None,
     progress: bool = True,
+    device: str | None = None,
 ) -> Path:
-    """Fine-tune a base model, a folder or a hub name, on a split's training part."""
+    """Fine-tune a base model, a folder or a hub name, on a split's training part.
+
+    `device` is cpu or cuda; if it is not given, a GPU that is there is used.
+    """
     tokenizer = transformers.AutoTokenizer.from_pretrained(base)
     net: PreTrainedModel
     if task == "classify":
@@ -74,7 +62,7 @@ def train(
     else:
         net = transformers.AutoModelForSeq2SeqLM.from_pretrained(base)
     recipe = recipe or (FEVER if task == "classify" else ZSRE)
-    return fit(net, tokenizer, split, out, recipe, progress)
+    return fit(net, tokenizer, split, out, recipe, progress, device)
 
 
 def fit(
@@ -84,41 +72,57 @@ def fit(
     out: Path,
     recipe: Recipe,
     progress: bool = True,
+    device: str | None = None,
 ) -> Path:
     """Train a net and save it with its tokenizer; `out` must be new or empty."""
+    _check_device(device)
     if out.exists() and any(out.iterdir()):
         raise BadInput(f"{out} is not empty; give a new folder, or remove what is in it")
     work = _work_dir(out, recipe)
     seq2seq = net.config.is_encoder_decoder
-    rows = _encode(net, tokenizer, split.train)
+    rows = _encode(net, tokenizer, split.train, recipe.length)
+    checks = _encode(net, tokenizer, split.val, recipe.length) if recipe.pick_best else []
     collate: Collate = (
         transformers.DataCollatorForSeq2Seq(tokenizer, net)
         if seq2seq
         else transformers.DataCollatorWithPadding(tokenizer)
     )
     net.config.output_hidden_states = recipe.agreement > 0
-    trainer = transformers.Trainer(
+    arguments = transformers.Seq2SeqTrainingArguments(
+        output_dir=str(work),
+        num_train_epochs=recipe.epochs,
+        max_steps=recipe.updates or -1,
+        learning_rate=recipe.rate,
+        per_device_train_batch_size=recipe.batch,
+        weight_decay=recipe.weight_decay,
+        warmup_steps=recipe.warmup,
+        max_grad_norm=recipe.clip,
+        label_smoothing_factor=recipe.smoothing,
+        seed=recipe.seed,
+        train_sampling_strategy="group_by_length" if recipe.group_by_length else "random",
+        save_strategy="epoch",
+        save_total_limit=1,
+        eval_strategy="epoch" if checks else "no",
+        load_best_model_at_end=bool(checks),
+        metric_for_best_model="accuracy" if checks else None,
+        predict_with_generate=seq2seq,
+        generation_num_beams=1,
+        dataloader_pin_memory=False,
+        disable_tqdm=not progress,
+        report_to="none",
+        remove_unused_columns=not recipe.agreement,
+        use_cpu=device == "cpu",
+    )
+    arguments._n_gpu = min(1, arguments.n_gpu)  # on several the batch would be so many times larger
+    trainer = transformers.Seq2SeqTrainer(
         net,
-        transformers.TrainingArguments(
-            output_dir=str(work),
-            num_train_epochs=recipe.epochs,
-            learning_rate=recipe.rate,
-            per_device_train_batch_size=recipe.batch,
-            weight_decay=recipe.weight_decay,
-            warmup_steps=recipe.warmup,
-            label_smoothing_factor=recipe.smoothing,
-            seed=recipe.seed,
-            train_sampling_strategy="group_by_length",
-            save_strategy="epoch",
-            save_total_limit=1,
-            dataloader_pin_memory=False,
-            disable_tqdm=not progress,
-            report_to="none",
-            remove_unused_columns=not recipe.agreement,
-        ),
+        arguments,
         train_dataset=rows,
+        eval_dataset=checks or None,
+        processing_class=tokenizer if seq2seq else None,
         data_collator=_paired(rows, collate) if recipe.agreement else collate,
-        compute_loss_func=partial(agreement_loss, recipe) if recipe.agreement else None,
+        compute_loss_func=_loss(recipe),
+        compute_metrics=partial(accuracy, tokenizer) if checks else None,
     )
     trainer.train(resume_from_checkpoint=_checkpoint(work))
     net.config.output_hidden_states = False
@@ -130,6 +134,49 @@ def fit(
     os.replace(saving, out)
     shutil.rmtree(work)
     return out
+
+
+def _check_device(device: str | None) -> None:
+    if device not in (None, "cpu", "cuda"):
+        raise BadInput(
+            f"training runs on cpu or cuda, the first GPU that it sees; found {device!r}: "
+            "choose one of several by CUDA_VISIBLE_DEVICES"
+        )
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadInput("cuda was asked for, but torch sees no GPU here: give cpu, or no device")
+
+
+def _loss(recipe: Recipe) -> Callable[..., Tensor] | None:
+    """The loss of a recipe that has one of its own; others have the model's."""
+    if recipe.agreement:
+        return partial(agreement_loss, recipe)
+    return partial(entropy_loss, recipe) if recipe.entropy else None
+
+
+def entropy_loss(
+    recipe: Recipe, outputs: Any, labels: Tensor, num_items_in_batch: object = None
+) -> Tensor:
+    """Cross-entropy less some of the labels' entropy, so that no label gets all (De Cao et al.)."""
+    logs = outputs.logits.log_softmax(-1)
+    entropy = -(logs.exp() * logs).sum(-1).mean()
+    return F.nll_loss(logs, labels) - recipe.entropy * entropy
+
+
+def accuracy(
+    tokenizer: PreTrainedTokenizerBase, seen: transformers.EvalPrediction
+) -> dict[str, float]:
+    """The share of right labels, or of answers generated word for word."""
+    found, right = seen.predictions, seen.label_ids
+    if found.ndim == right.ndim + 1:  # logits of labels
+        return {"accuracy": float((found.argmax(-1) == right).mean())}
+    said, wanted = (
+        tokenizer.batch_decode(
+            np.where(tokens < 0, tokenizer.pad_token_id, tokens), skip_special_tokens=True
+        )
+        for tokens in (found, right)
+    )
+    hits = [matches(one, [other]) for one, other in zip(said, wanted, strict=True)]
+    return {"accuracy": sum(hits) / len(hits)}
 
 
 def _paired(rows: list[Row], collate: Collate) -> Collate:
@@ -196,13 +243,19 @@ def _checkpoint(work: Path) -> str | None:
 
 
 def _encode(
-    net: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: Sequence[Example]
+    net: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Sequence[Example],
+    length: int | None = None,
 ) -> list[Row]:
-    """Token ids, labels and rephrasings of each row, truncated to the context."""
-    texts = tokenizer([e.text for e in rows], truncation=True)["input_ids"]
+    """Token ids, labels and rephrasings of each row, truncated to this length or the context."""
+    if not rows:
+        return []
+    cut: dict[str, Any] = {"truncation": True, "max_length": length}
+    texts = tokenizer([e.text for e in rows], **cut)["input_ids"]
     labels: Sequence[Any] = [e.answer for e in rows]
     if net.config.is_encoder_decoder:
-        labels = tokenizer(text_target=list(labels), truncation=True)["input_ids"]
+        labels = tokenizer(text_target=list(labels), **cut)["input_ids"]
     else:
         labels = [net.config.label2id[label] for label in labels]
     places = {e.text: i for i, e in enumerate(rows)}

@@ -101,13 +101,29 @@ def reproduce(
         Option(help="builtin, fever, zsre or a path; twice for a report on both tasks."),
     ] = None,
     model: Annotated[list[str] | None, Option(help="The initial model of each.")] = None,
-    path: Annotated[list[Path] | None, Option(help="The folder of each dataset.")] = None,
+    path: Annotated[
+        list[Path] | None,
+        Option(help="The folder of each dataset; without --data, that of both FEVER and zsRE."),
+    ] = None,
+    base: Annotated[
+        list[str] | None,
+        Option(help="Without --data: what f0 is trained from, twice, if not the paper's models."),
+    ] = None,
     without: Annotated[Path | None, Option(help="Texts to keep out of D_test (zsre).")] = None,
     scale: Annotated[
         Literal["small", "full"], Option(help="A small part, or the paper's own scale.")
     ] = "small",
+    folders: Annotated[
+        int | None, Option(help="1: the whole edit set as one stream in every table.", min=1)
+    ] = None,
     edits: Annotated[
-        int | None, Option(help="Mistakes per folder; twice as many per whole stream.")
+        str | None, Option(help="Mistakes per folder, or all; twice as many per whole stream.")
+    ] = None,
+    stream: Annotated[
+        str | None, Option(help="Mistakes of the whole edit set as one stream, or all.")
+    ] = None,
+    every: Annotated[
+        int | None, Option(help="Edits between two points of a curve, if not the scale's.", min=1)
     ] = None,
     rate: Annotated[
         float | None, Option(help="Fine-tuning's learning rate, if not the scale's.")
@@ -115,17 +131,21 @@ def reproduce(
     tr: Annotated[
         int | None, Option(help="Examples of D_tr and of D_test, if not the scale's.")
     ] = None,
+    test: Annotated[int | None, Option(help="Examples of D_test, if not as many.")] = None,
     memory_size: Annotated[
         int | None, Option(help="Memory examples, if not as many as the scale's.")
     ] = None,
     skip: Annotated[
         list[str] | None, Option(help="A row to leave out, as ke or kl-patch; repeatable.")
     ] = None,
+    only: Annotated[list[str] | None, Option(help="Of all rows only this one; repeatable.")] = None,
+    skip_bad: Annotated[bool, Option(help="Name and count bad rows instead of stopping.")] = False,
     out: Annotated[
         Path, Option(help="Where jobs, tables and the report go; complete jobs are kept.")
     ] = Path("reproduction"),
     on: Annotated[str, Option(help="here, ray, or ray://HOST:PORT.")] = "here",
-    workers: Annotated[int | None, Option(help="Jobs at a time.")] = None,
+    workers: Annotated[int | None, Option(help="Jobs at a time; with cuda, one a GPU.")] = None,
+    device: Device = None,
     dry_run: Annotated[bool, Option(help="Only list the jobs.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -135,24 +155,46 @@ def reproduce(
     from dataclasses import replace
 
     from tpatcher.bench.experiments import rows_named, tables_named
+    from tpatcher.bench.paper_setups import paper_setups
     from tpatcher.bench.reproduce import reproduce as run
     from tpatcher.bench.scale import SCALES
     from tpatcher.bench.setup import setups
+    from tpatcher.errors import BadInput
 
     logging_off()
-    sizes = {"learning_rate": rate, "n_train": tr, "n_test": tr, "memory_size": memory_size}
+    streams = SCALES[scale].with_streams(
+        folders, mistakes("edits", edits), mistakes("stream", stream)
+    )
+    sizes = {
+        "learning_rate": rate,
+        "n_train": tr,
+        "n_test": tr if test is None else test,
+        "memory_size": memory_size,
+        "measure_every": every,
+    }
     given: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None}
+    if path and not data and not model:
+        if len(path) > 1 or len(base or ["", ""]) != 2:
+            raise BadInput("without --data, give one --path with both datasets, and --base twice")
+        found = paper_setups(
+            path[0], out, console, bases=base or (), device=device, skip_bad=skip_bad,
+            dry_run=dry_run,
+        )  # fmt: skip
+    else:
+        found = setups(data or ["builtin"], model or [], path or [], without, skip_bad)
     complete = run(
         console,
         tables_named(names or []),
-        setups(data or ["builtin"], model or [], path or [], without),
-        replace(SCALES[scale].with_edits(edits), **given),
+        found,
+        replace(streams, **given),
         out,
         shlex.join(["tpatcher", *sys.argv[1:]]),
         executor=on,
         workers=workers,
+        device=device,
         dry_run=dry_run,
         skip=rows_named(skip or []),
+        only=rows_named(only or []),
     )
     if as_json:
         tables = [str(path) for path in sorted((out / "tables").glob("*.csv"))]
@@ -161,20 +203,35 @@ def reproduce(
         raise typer.Exit(1)
 
 
+def mistakes(option: str, given: str | None) -> int | Literal["all"] | None:
+    """How many mistakes an option asks for."""
+    if given is None or given == "all":
+        return given  # type: ignore[return-value]
+    if not given.isdecimal() or int(given) == 0:
+        raise typer.BadParameter(
+            f"give a number of mistakes, or all; found {given!r}", param_hint=f"--{option}"
+        )
+    return int(given)
+
+
 @app.command()
 def train(
     name: Annotated[str, Argument(help="builtin-fc, builtin-qa, fever or zsre.")],
     out: Annotated[Path, Argument(help="Where the model goes.")],
     base: Annotated[str | None, Option(help="For fever and zsre: the model to begin with.")] = None,
     path: Annotated[Path | None, Option(help="For fever and zsre: the data's folder.")] = None,
-    epochs: Annotated[float | None, Option(help="Passes over the training set.")] = None,
+    epochs: Annotated[
+        float | None, Option(help="Passes over the training set, if not De Cao's updates.")
+    ] = None,
+    skip_bad: Annotated[bool, Option(help="Count bad lines instead of stopping.")] = False,
+    device: Annotated[
+        str | None, Option(help="cpu or cuda; a GPU that is there if not given.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Train the initial model f0; run again with the same OUT, it resumes."""
-    from dataclasses import replace
-
     from tpatcher.checkpoints.builtin import BUILTIN, train_builtin
-    from tpatcher.checkpoints.train import FEVER, ZSRE
+    from tpatcher.checkpoints.recipes import FEVER, ZSRE
     from tpatcher.checkpoints.train import train as fine_tune
     from tpatcher.data import dataset
     from tpatcher.errors import BadInput
@@ -182,10 +239,11 @@ def train(
     recipes = {**BUILTIN, "fever": FEVER, "zsre": ZSRE}
     if name not in recipes or (name not in BUILTIN and (base is None or path is None)):
         raise BadInput("give builtin-fc or builtin-qa, or fever or zsre with --base and --path")
-    recipe = recipes[name] if epochs is None else replace(recipes[name], epochs=epochs)
+    recipe = recipes[name] if epochs is None else recipes[name].for_epochs(epochs)
     if name in BUILTIN:
-        train_builtin(name, out, recipe=recipe)  # type: ignore[arg-type]
+        train_builtin(name, out, recipe=recipe, device=device)  # type: ignore[arg-type]
     else:
         task = "classify" if name == "fever" else "seq2seq"
-        fine_tune(base, dataset(name, path), task, out, recipe=recipe)  # type: ignore[arg-type]
+        data = dataset(name, path, skip_bad=skip_bad)
+        fine_tune(base, data, task, out, recipe=recipe, device=device)  # type: ignore[arg-type]
     emit({"out": str(out)}) if as_json else console.print(f"trained: {out}")

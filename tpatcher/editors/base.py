@@ -20,6 +20,7 @@ class Editor(ABC):
     """
 
     name: ClassVar[str]
+    version: ClassVar[int] = 1  # raised when the same knobs make other patches: old results go
 
     def fit(self, model: Model, examples: Sequence[str | Example]) -> Self:
         """Learn from ordinary examples what the method needs, once per base model.
@@ -74,6 +75,10 @@ class Editor(ABC):
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.repr}
         nested = {k: asdict(v) for k, v in values.items() if is_dataclass(v)}  # type: ignore[arg-type]
         return {**values, **nested}
+
+    def versions(self) -> list[int]:
+        """The version of each part of the method that has one of its own."""
+        return [self.version]
 
     def fit_key(self) -> dict[str, Any] | None:
         """What decides, beside the model and the examples, what `fit` learns, as JSON can hold it.

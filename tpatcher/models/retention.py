@@ -73,9 +73,10 @@ class AnswerCache:
         if not self.usable or not isinstance(patch, Neurons):
             return
         index, begin = len(self.examples) - 1, len(self.trace.tokens)
+        device = self.unpatched.net.device
         own = Trace(
-            queries=patch.queries,
-            states=patch.states,
+            queries=patch.queries.to(device),
+            states=patch.states.to(device),
             tokens=patch.tokens,
             owner=torch.zeros_like(patch.tokens),
             best=patch.tokens,

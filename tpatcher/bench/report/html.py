@@ -1,7 +1,7 @@
 """The report: one HTML file, every number linked to the command that made it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from tpatcher import __version__
@@ -10,12 +10,21 @@ from tpatcher.bench.report import TEMPLATES
 from tpatcher.bench.results import Result, ResultRow
 from tpatcher.bench.setup import Setup
 from tpatcher.bench.table import ResultTable
+from tpatcher.bench.tally import tally
 
 
 def page(
-    tables: Sequence[ResultTable], title: str, about: Sequence[str], command: str, notes: str = ""
+    tables: Sequence[ResultTable],
+    title: str,
+    about: Sequence[str],
+    command: str,
+    notes: str = "",
+    failed: Mapping[str, str] | None = None,
 ) -> str:
-    """The whole page; `notes` are Markdown paragraphs under headings that name tables."""
+    """The whole page; `notes` are Markdown paragraphs under headings that name tables.
+
+    `failed` are the jobs that could not be run, and why.
+    """
     made: dict[str, ResultRow] = {}
     initial: dict[Setup, Result] = {}
     for table in tables:
@@ -32,7 +41,8 @@ def page(
         version=__version__,
         css=TEMPLATES.get_template("report.css").render(),
         groups=[(t, list(group)) for t, group in groupby(tables, key=lambda one: one.table)],
-        verdicts=[verdict.holds for table in tables for verdict in table.verdicts],
+        tallies=tally(tables),
+        failed=failed or {},
         notes=_by_table(notes),
         made=made,
     )

@@ -62,18 +62,17 @@ class TPatcher(Editor):
         if isinstance(examples, Memory):
             self.memory = examples
         else:
-            items, layer = self.solver.items(examples), self._layer(model)
-            reads = self.solver.reads if layer == -1 else "position"
             self.memory = Memory.collect(
                 model,
-                items,
-                layer=layer,
-                reads=reads,
+                self.solver.items(examples),
+                layer=self._layer(model),
+                reads=self.reads(model),
                 progress=self.progress,
                 held_out=held_out,
                 skip_bos=self.solver.skips_bos,
                 background=self.solver.background,
             )
+        self.memory = self.memory.near(model.net.device)
         self.solver.prepare(self.memory)
         return self
 
@@ -81,6 +80,9 @@ class TPatcher(Editor):
         """Run the model only if other answers are right too: `solve` finds out about this one."""
         if example.also:
             super().check_mistake(model, example)
+
+    def versions(self) -> list[int]:
+        return [self.version, self.solver.version]
 
     def fit_key(self) -> dict[str, Any]:
         return {"solver": self.solver.name, "layer": self.layer, "reads": self.solver.reads}
@@ -93,7 +95,7 @@ class TPatcher(Editor):
     ) -> Iterator[Patch | TPatcherError]:
         """Edit many examples, each on top of those before, the model run on many at once."""
         if self.layer == -1 and self.memory is not None and model.tail_is_exact:
-            together = replace(self, ahead=Ahead(model, examples, self._reads(model, self.memory)))
+            together = replace(self, ahead=Ahead(model, examples, self.memory.reads))
         else:
             together = self
         yield from Editor.edit_all(together, model, examples, supersede=supersede)
@@ -105,7 +107,7 @@ class TPatcher(Editor):
                 "thousand texts like those the model is used on (40,000 in the paper)"
             )
         layer = self._layer(model)
-        reads = self._reads(model, self.memory)
+        reads = self.memory.reads
         if model.rows(layer).width > self.memory.queries.shape[1]:
             raise NotFitted(
                 "the model has fixes that read the whole text, and this memory was made for keys "
@@ -118,10 +120,9 @@ class TPatcher(Editor):
         past = PastFixes.of(model, example, layer, reads)
         return self.solver.solve(mistake, self.memory, past)
 
-    def _reads(self, model: Model, memory: Memory) -> Reads:
-        """What keys read: as the memory was made, of positions alone or of the text too."""
-        wide = memory.queries.shape[1] > ffn.find(model.net, self._layer(model)).width
-        return "text" if wide else "position"
+    def reads(self, model: Model) -> Reads:
+        """What keys of the patched layer read: the whole text is known in the last one alone."""
+        return self.solver.reads if self._layer(model) == -1 else "position"
 
     def _layer(self, model: Model) -> int:
         """The layer counted from the end, so that every patch names it in the same way."""

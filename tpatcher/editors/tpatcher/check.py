@@ -49,7 +49,8 @@ def check(
     if memory.states is not None and memory.answers is not None and memory.gap is not None:
         some = felt[:n].nonzero()[:, 0]
         some = some[~torch.isin(some, responses.is_mistake)]
-        queries, states = memory.queries[some].float(), memory.states[some].float()
+        queries = memory.rows(some)
+        states = memory.states[some.to(memory.states.device)].float()
         changed = _changed(here, rows, queries, states, memory.answers[some], memory.gap[some])
         flipped |= set(some[changed].tolist())
         certificate = replace(certificate, memory_changed=len(flipped))

@@ -67,7 +67,7 @@ class Negatives:
         n = len(self.memory)
         out = torch.empty(len(indices), self.extra.shape[1])
         inside = indices < n
-        out[inside] = self.memory.queries[indices[inside]].float()
+        out[inside] = self.memory.rows(indices[inside])
         out[~inside] = self.extra[indices[~inside] - n]
         return out
 

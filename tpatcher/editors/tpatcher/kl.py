@@ -42,8 +42,10 @@ def kl_loss(
 
     def loss(rows: Rows) -> Tensor:
         known, old = some(memory.split, batch), some(len(past.queries), most)
-        queries = torch.cat([memory.queries[known].float(), past.queries[old]]).to(device)
-        states = torch.cat([held[known].float(), past.states[old]]).to(device)
+        queries = torch.cat(
+            [memory.queries[known].float().to(device), past.queries[old].to(device)]
+        )
+        states = torch.cat([held[known].float().to(device), past.states[old].to(device)])
         with torch.no_grad():
             states = here.shifted(states, queries)
             before = here.tail(states)

@@ -63,6 +63,11 @@ class Memory:
     def __len__(self) -> int:
         return len(self.queries)
 
+    @property
+    def reads(self) -> Reads:
+        """What keys can read that are held against it."""
+        return "text" if self.text_width else "position"
+
     @classmethod
     def from_queries(cls, queries: Tensor, answers: Tensor | None = None) -> Self:
         """A memory of queries that already exist."""
@@ -156,18 +161,34 @@ class Memory:
         ridge[text] = RIDGE * variance[text].mean()
         return torch.linalg.cholesky(sigma + torch.diag(ridge + 1e-12))
 
+    def near(self, device: torch.device) -> "Memory":
+        """This memory with its large arrays on a model's device, if they fit into half of its room.
+
+        Whatever is worked out of them is returned on the CPU, where duals and checks are made.
+        """
+        arrays = {n: held for n in ARRAYS if (held := getattr(self, n)) is not None}
+        large = {n: arrays[n] for n in ("queries", "states", "held_out") if n in arrays}
+        size = sum(held.nbytes for held in large.values())
+        full = device.type == "cuda" and 2 * size > torch.cuda.mem_get_info(device)[0]
+        if device == self.queries.device or full:
+            return self
+        moved = {n: held.to(device) for n, held in large.items()}
+        held = {**arrays, **moved}
+        return type(self)(**held, texts=self.texts, text_width=self.text_width)
+
     def factorise(self) -> None:
         """Work out mean and covariance now, and not within the first edit."""
         self.factor  # noqa: B018
 
     def whiten(self, queries: Tensor) -> Tensor:
         """L⁻¹(q − μ), float64: there the memory is round, and distance means rarity."""
-        centred = (queries.double() - self.mean).T
-        return torch.linalg.solve_triangular(self.factor, centred, upper=False).T
+        centred = (queries.to(self.mean.device).double() - self.mean).T
+        return torch.linalg.solve_triangular(self.factor, centred, upper=False).T.cpu()
 
     def key(self, direction: Tensor) -> Tensor:
         """The key in query space, float64, that responds as a direction in whitened space does."""
-        return torch.linalg.solve_triangular(self.factor.T, direction.T, upper=True).T
+        columns = direction.T.to(self.factor.device)
+        return torch.linalg.solve_triangular(self.factor.T, columns, upper=True).T.cpu()
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
         """The queries in float32, block by block, with the index each block begins at."""
@@ -180,7 +201,12 @@ class Memory:
         # this way round few keys take a third of the time, and 4 less than 2 or 3
         w = keys.shape[1]  # of keys that read less than the memory has, the rest is as zero
         few = nn.functional.pad(keys.float(), (0, 0, 0, 4 - n if 1 < n < 4 else 0)).contiguous()
-        return torch.cat([(block[:, :w] @ few.T)[:, :n] for _, block in self.blocks()]).T
+        few = few.to(self.queries.device)
+        return torch.cat([(block[:, :w] @ few.T)[:, :n] for _, block in self.blocks()]).T.cpu()
+
+    def rows(self, indices: Tensor) -> Tensor:
+        """The queries at these indices, in float32 on the CPU."""
+        return self.queries[indices.to(self.queries.device)].float().cpu()
 
     def rows_of(self, texts: Sequence[str]) -> Tensor:
         """Which queries belong to these texts."""

@@ -73,6 +73,7 @@ class Paper(Solver):
     """
 
     name: ClassVar[str] = "paper"
+    version: ClassVar[int] = 2  # 1 began with the mean of dropout views and held out a tenth
     skips_bos: ClassVar[bool] = True
     a: float = 1.0
     m: float = 10.0

@@ -17,6 +17,7 @@ class Solver(ABC):
     """Its fields are its knobs. A solver keeps no state, neither per edit nor per model."""
 
     name: ClassVar[str]
+    version: ClassVar[int] = 1  # as an editor has one
     reads: ClassVar[Reads] = "position"  # what keys of the last layer read
     skips_bos: ClassVar[bool] = False  # its memory leaves out positions that only say <s>
     background: ClassVar[bool] = False  # its memory of a language model has one

@@ -49,6 +49,7 @@ class Trained(Editor):
     seed: int = 0
     state: dict[str, Tensor] = field(default_factory=dict, repr=False)  # of the trained learner
     trained_for: str = field(default="", repr=False)  # fingerprint of the model
+    version: ClassVar[int] = 2  # 1 knew no checks on held-out edits
 
     @abstractmethod
     def build(self, model: Model) -> nn.Module:

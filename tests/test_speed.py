@@ -1,0 +1,42 @@
+"""The figures of docs/speed.md can be measured; here on tiny models, so the values say nothing."""
+
+import pytest
+import torch
+import transformers as tf
+
+from speed import figures, nets
+from tpatcher.models.model import Model
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> Model:
+    """A classifier in the place of BERT-base."""
+    torch.manual_seed(0)
+    config = tf.BertConfig(
+        vocab_size=30_522, hidden_size=128, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=48, id2label={0: "no", 1: "yes", 2: "maybe"}, pad_token_id=0,
+    )  # fmt: skip
+    net = nets._spread(tf.BertForSequenceClassification(config))
+    model = Model(net, nets.tokenizer(30_522), "classify")
+    monkeypatch.setattr(nets, "classifier", lambda: model)
+    monkeypatch.setattr(
+        nets, "memory", lambda of, n: nets.Memory.from_queries(nets.queries(of, 60))
+    )
+    return model
+
+
+@pytest.mark.usefixtures("tiny")
+def test_edits_are_measured_against_the_paper_whose_model_is_frozen() -> None:
+    frozen, whole, answer = figures.editing("classification", n=4)
+    assert frozen.figure == "the paper's procedure ÷ our edit, classification"
+    assert "backward through the whole model" in whole.figure
+    assert "÷ one answer" in answer.figure
+    assert min(frozen.value, whole.value, answer.value) > 0
+
+
+def test_answers_and_retention_are_measured(tiny: Model) -> None:
+    [answers] = figures.answering(10, 9.0, rounds=2)
+    [retention] = figures.retention(n=60, timed=20)
+    assert answers.value > 0 and retention.value > 0
+    assert "of 60 really run" in retention.about
+    assert tiny.patches == ()
