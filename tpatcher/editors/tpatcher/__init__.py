@@ -14,7 +14,6 @@ from tpatcher.errors import AlreadyRight, BadInput, NotFitted, TPatcherError, un
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.positions import Ahead
-from tpatcher.nets import ffn
 from tpatcher.nets.reading import Reads
 from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons
