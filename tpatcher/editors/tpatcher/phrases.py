@@ -126,6 +126,21 @@ class Phrases:
             if (kept := [t for t in dict.fromkeys(texts) if t.strip() and t.lower() not in own])
         }
 
+    def restated(self, text: str) -> list[str]:
+        """A text's own subject and what is asked of it, in the fewest words."""
+        parts = self.split(text)
+        if parts is None or not parts[1].bare:
+            return []
+        return [form.format(parts[1].bare, parts[0]) for form in BARE]
+
+    def asked_otherwise(self, text: str, count: int) -> list[str]:
+        """Other texts' frames about this text's subject, whole as they are."""
+        parts = self.split(text)
+        if parts is None:
+            return []
+        others = [f for f in self.known[0] if not f.words & parts[1].words]
+        return [f.of(parts[0]) for f in Random(text).sample(others, min(count, len(others)))]
+
 
 def _words(text: str) -> list[str]:
     return [word.lower() for word in WORD.findall(text)]
