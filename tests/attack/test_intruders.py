@@ -41,7 +41,8 @@ def test_no_other_way_in(target: Target) -> None:
     hashed = target.call("admin", "GET", "/v1/model").json()["fingerprint"]
     for headers in (
         {"Authorization": secret}, {"Authorization": f"Basic {secret}"},
-        {"Cookie": f"token={secret}"}, {"Authorization": f"Bearer {hashed}"}, {"Authorization": "Bearer "}, {"X-Api-Key": secret},
+        {"Cookie": f"token={secret}"}, {"Authorization": f"Bearer {hashed}"},
+        {"Authorization": "Bearer "}, {"X-Api-Key": secret},
         {"Authorization": f"Bearer {secret}, Bearer {secret}"}, {"X-Forwarded-For": "127.0.0.1"},
     ):  # fmt: skip
         assert target.call(None, "GET", "/v1/model", headers=headers).status_code == 401
