@@ -29,10 +29,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def target(saved: Path, tmp_path: Path) -> Iterator[Target]:
+@pytest.fixture(scope="module")
+def target(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """A service with a token of every role, on a SQLite store of its own."""
-    one = Target(saved, str(tmp_path / "s.db"))
+    one = Target(saved, str(tmp_path_factory.mktemp("store") / "s.db"))
     try:
         yield one.ready()
     finally:

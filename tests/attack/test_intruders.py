@@ -42,7 +42,7 @@ def test_no_other_way_in(target: Target) -> None:
     for headers in (
         {"Authorization": secret}, {"Authorization": f"Basic {secret}"},
         {"Cookie": f"token={secret}"}, {"Authorization": f"Bearer {hashed}"},
-        {"Authorization": "Bearer "}, {"X-Api-Key": secret},
+        {"Authorization": "Bearer"}, {"X-Api-Key": secret},
         {"Authorization": f"Bearer {secret}, Bearer {secret}"}, {"X-Forwarded-For": "127.0.0.1"},
     ):  # fmt: skip
         assert target.call(None, "GET", "/v1/model", headers=headers).status_code == 401

@@ -242,3 +242,22 @@ def test_an_error_with_brackets_is_one_line(
         cli.main()
     said = capsys.readouterr().err
     assert "/no[/where]\\u001b[2J" in said.replace("\n", "")
+
+
+def test_a_fix_with_only_the_wrong_answer_asks_first(tmp_path: Path) -> None:
+    model, fixes = saved(tmp_path / "model", "bert"), tmp_path / "fixes"
+    traffic = tmp_path / "traffic.txt"
+    traffic.write_text("\n".join(TEXTS))
+    asked = "the capital of peru"
+    before = fresh("bert").answer([asked])[0]
+    fix = ["fix", model, "--patches", fixes, "--text", asked, "--wrong", before]
+    fix += ["--traffic", traffic]
+    out = tpatcher(*fix)  # nobody says yes
+    assert out.exit_code == 1 and f"answer {asked} with" in out.output
+    assert not pack.index(fixes)
+    out = tpatcher(*fix, "--yes")
+    assert out.exit_code == 0 and "fixed" in out.output, out.output
+    now = tpatcher("answer", model, asked, "--patches", fixes).output.strip()
+    assert now != before
+    both = tpatcher(*fix, "--answer", now)
+    assert "give --text with --answer or --wrong" in str(both.exception)

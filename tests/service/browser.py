@@ -92,10 +92,16 @@ class Browser:
         self.do("Input.insertText", text=text)
 
     def press(self, key: str, code: int) -> None:
-        text = {"text": "\r"} if key == "Enter" else {}
+        text = {"text": {"Enter": "\r"}.get(key, key)} if key == "Enter" or len(key) == 1 else {}
         about = {"key": key, "windowsVirtualKeyCode": code}
         self.do("Input.dispatchKeyEvent", type="keyDown", **about, **text)
         self.do("Input.dispatchKeyEvent", type="keyUp", **about)
+
+    def give(self, selector: str, file: Path) -> None:
+        """Choose a file in an input."""
+        root = self.do("DOM.getDocument")["root"]["nodeId"]
+        found = self.do("DOM.querySelector", nodeId=root, selector=selector)
+        self.do("DOM.setFileInputFiles", files=[str(file)], nodeId=found["nodeId"])
 
     def picture(self, path: Path) -> None:
         shot = self.do("Page.captureScreenshot", format="png", captureBeyondViewport=True)

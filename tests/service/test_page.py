@@ -4,14 +4,17 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.service import browser as chromium
 from tests.service import served
 from tests.service.browser import Browser
 from tests.service.served import ASKED, texts, wrong
+from tests.store.made import patch
 from tpatcher.service.auth import Access, issue
 from tpatcher.service.guard import Rules
+from tpatcher.store.store import Store
 
 pytestmark = pytest.mark.skipif(chromium.FOUND is None, reason="Chromium is not installed")
 # Where to leave screenshots, for those who want to look at them.
@@ -109,8 +112,6 @@ def test_the_guards_reasons_are_shown(one: Browser, tmp_path: Path) -> None:
 def test_a_busy_page_fits(
     one: Browser, tmp_path: Path, name: str, width: int, dark: bool
 ) -> None:  # fmt: skip
-    import httpx
-
     with served.listening(served.app(tmp_path / "s.db", "gpt2", canaries=5)) as address:
         for text in ("who wrote hamlet ?", "where is paris ?", "what is the capital of peru ?"):
             body = {"text": text, "answer": "william shakespeare"}
@@ -126,6 +127,88 @@ def test_a_busy_page_fits(
         one.press("Enter", 13)
         one.wait("!document.querySelector('#said').hidden")
         look(one, name)
+    assert not one.errors
+
+
+def test_many_fixes_are_searched_and_turned_over(one: Browser, tmp_path: Path) -> None:
+    model = served.fitted()[0]
+    store = Store(tmp_path / "s.db", model.base)
+    store.append_many(patch(n) for n in range(120))
+    store.rollback(0)
+    store.close()
+    rows = "document.querySelectorAll('#fixes li').length"
+    with served.listening(served.app(tmp_path / "s.db")) as address:
+        one.open(address, height=1400)
+        one.wait(f"{rows} === 50 && !document.querySelector('#pages').hidden")
+        assert "0 live of 120" in one.seen() and "question 119" in one.seen()
+        for _ in range(2):
+            before = one.js("document.querySelector('#fixes li').textContent")
+            one.click("#older")
+            one.wait(f"document.querySelector('#fixes li').textContent !== {before!r}")
+        one.wait(f"{rows} === 20 && document.querySelector('#older').disabled")
+        one.click("#newer")
+        one.wait(f"{rows} === 50")
+        one.press("/", 191)  # by keyboard
+        one.wait("document.activeElement.id === 'search'")
+        one.type("question 7")
+        one.wait(f"{rows} === 11")  # 7, and 70 to 79
+        look(one, "search")
+        one.click("#live-only")
+        one.wait("document.querySelector('#fixes').textContent === 'Nothing is found.'")
+    assert not one.errors
+
+
+def test_a_file_of_corrections_is_imported_and_fixes_are_exported(
+    one: Browser, tmp_path: Path
+) -> None:
+    before = served.fitted()[0].answer([ASKED])[0]
+    lines = [f'"text {n}, with ""quotes""\nand a break",yes' for n in range(250)]
+    bad = ["too,many,cells", "no answer,"]
+    file = tmp_path / "corrections.csv"
+    file.write_text("\n".join(["question,answer", *lines, *bad, f"{ASKED},{wrong(before)}"]))
+    with served.listening(served.app(tmp_path / "s.db")) as address:
+        one.open(address, height=1400)
+        one.wait("document.querySelector('#about')?.textContent.includes('classify')")
+        one.js("document.querySelector('#import').open = true")
+        one.give("#file", file)
+        one.wait("document.querySelector('#imported').textContent.includes('251 reports added')")
+        assert "2 bad rows" in one.seen() and "row 252: 3 cells, but 2 columns" in one.seen()
+        one.wait("document.querySelector('#queue-count').textContent === '251 waiting'")
+        look(one, "imported")
+        body = {"text": ASKED, "answer": wrong(before)}
+        httpx.post(f"{address}/v1/fixes", json=body, timeout=60)
+        one.wait("!document.querySelector('#export').hidden")
+        one.js("""window.saved = []; HTMLAnchorElement.prototype.click = function () {};
+            URL.createObjectURL = blob => { blob.text().then(t => saved.push(t)); return '#'; }""")
+        one.click("#export button:last-child")
+        one.wait("saved.length === 1")
+        assert one.js("saved[0]") == f"question,answer\n{ASKED},{wrong(before)}\n"
+    assert not one.errors
+
+
+def test_a_thumb_down_is_enough_for_a_proposal(one: Browser, tmp_path: Path) -> None:
+    before = served.fitted()[0].answer([ASKED])[0]
+    with served.listening(served.app(tmp_path / "s.db")) as address:
+        one.open(address, height=1400)
+        one.wait("document.querySelector('#about')?.textContent.includes('classify')")
+        one.click("#text")
+        one.type(ASKED)
+        one.press("Enter", 13)
+        one.wait("!document.querySelector('#said').hidden")
+        one.click("#wrong")
+        one.js("document.querySelector('#ways').value = 'hamlet was wrote ?'")
+        one.click("#propose")
+        one.wait("!document.querySelector('#effect').hidden")
+        assert "Asked in other words" in one.seen() and "hamlet was wrote ?" in one.seen()
+        look(one, "proposal")
+        one.click("#apply")
+        one.wait("document.querySelector('#why').textContent.includes('fix 1')")
+        assert one.js("answer.textContent") != before
+        one.wait("document.querySelector('#fixes summary')")
+        one.click("#fixes summary")
+        one.wait("document.querySelector('#fixes .checked')")
+        assert "protected examples keep their answers" in one.seen()
+        look(one, "checked")
     assert not one.errors
 
 

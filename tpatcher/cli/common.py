@@ -40,7 +40,7 @@ Traffic = Annotated[
     Path | None,
     Option(help="Ordinary texts to leave alone: .txt, .jsonl or .csv, no labels needed."),
 ]
-Preset = Literal["fast", "paper"]
+Preset = Literal["fast", "text", "paper"]
 Json = Annotated[
     bool,
     Option("--json", help="Results as JSON, one object a line.", callback=only_results_on_stdout),

@@ -52,7 +52,7 @@ def fix(
     skip_bad: Annotated[bool, Option(help="Count bad lines instead of stopping.")] = False,
     supersede: Annotated[bool, Option(help="Replace an earlier fix of the same text.")] = False,
     preset: Annotated[
-        Preset, Option(help="fast, or paper: neurons trained as in the paper.")
+        Preset, Option(help="fast; text: keys read the whole text; paper: trained by steps.")
     ] = "fast",
     device: Device = None,
     as_json: Json = False,
@@ -273,12 +273,14 @@ def _memory(model: Any, patches: Path, traffic: Path | None, preset: str) -> Any
     known, it follows the model's own, and that is said.
     """
     from tpatcher import data
-    from tpatcher.editors.tpatcher import SOLVERS
+    from tpatcher.editors.tpatcher import solver
     from tpatcher.editors.tpatcher.memory import Memory
 
     kept = [patches / "memory"]
     if preset == "paper":
         kept = [patches / "memory-paper", *kept]
+    if preset == "text":
+        kept = [patches / "memory-text"]
     found = [path for path in kept if traffic is None and (path / "memory.json").exists()]
     if found:
         if found[0] != kept[0]:
@@ -291,9 +293,14 @@ def _memory(model: Any, patches: Path, traffic: Path | None, preset: str) -> Any
         raise NotFitted(f"{error} (--traffic FILE)") from error
     if preset == "paper" and isinstance(items[0], str):
         _say_own_answers(str(traffic))
-    chosen = SOLVERS[preset]()
+    chosen = solver(preset)
     memory = Memory.collect(
-        model, items, progress=True, skip_bos=chosen.skips_bos, background=chosen.background
+        model,
+        items,
+        reads=chosen.reads,
+        progress=True,
+        skip_bos=chosen.skips_bos,
+        background=chosen.background,
     )
     memory.save(kept[0])
     return memory

@@ -22,7 +22,7 @@ def corrections(row: Row, names: Names) -> list[Correction]:
         return []
     answer = names.pick_answer(answers)
     if answer is None and len(answers) == 1:
-        answer = words(*answers.values())
+        answer = next(iter(answers.values()))
     if answer is None:
         questions = ", ".join(answers)
         raise BadInput(f"which question corrects the answer is not clear; answered: {questions}")

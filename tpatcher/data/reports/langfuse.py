@@ -14,7 +14,8 @@ SIGNS = (
 
 def corrections(row: Row, names: Names) -> list[Correction]:
     """What the scores of a trace say: a corrected output, or only that the answer was bad."""
-    trace = row.get("trace") if isinstance(row.get("trace"), dict) else row
+    found = row.get("trace")
+    trace = found if isinstance(found, dict) else row
     if trace.get("input") is None:
         raise BadInput(
             "this score comes without the input of its trace, so nobody knows what was asked; "

@@ -14,7 +14,8 @@ def corrections(row: Row, names: Names) -> list[Correction]:
 
     Feedback without its run names no text, so export runs with their feedback.
     """
-    run = row.get("run") if isinstance(row.get("run"), dict) else row
+    found = row.get("run")
+    run = found if isinstance(found, dict) else row
     inputs, outputs = run.get("inputs"), run.get("outputs")
     if inputs is None:
         raise BadInput(

@@ -1,7 +1,8 @@
 """T-Patcher (Huang et al., Transformer-Patcher: One Mistake Worth One Neuron, ICLR 2023)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 from tpatcher.editors.base import Editor
@@ -18,16 +19,21 @@ from tpatcher.nets.reading import Reads
 from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons
 
-SOLVERS: dict[str, type[Solver]] = {kind.name: kind for kind in (MaxMargin, Paper)}
+CONTRAST = 60  # texts that a fix is held against whose key reads the text
+PRESETS: dict[str, Callable[..., Solver]] = {
+    "fast": MaxMargin,
+    "text": partial(MaxMargin, reads="text", contrast=CONTRAST),
+    "paper": Paper,
+}
 
-__all__ = ["SOLVERS", "MaxMargin", "Paper", "Solver", "TPatcher", "solver"]
+__all__ = ["PRESETS", "MaxMargin", "Paper", "Solver", "TPatcher", "solver"]
 
 
 def solver(name: str, **fields: object) -> Solver:
     """A solver by the name that the command line's `--preset` has for it."""
-    if name not in SOLVERS:
-        raise unknown("preset", name, SOLVERS)
-    return SOLVERS[name](**fields)
+    if name not in PRESETS:
+        raise unknown("preset", name, PRESETS)
+    return PRESETS[name](**fields)
 
 
 @dataclass

@@ -1,5 +1,5 @@
 // The desk: reports that wait for a person, and files of corrections that fill it.
-import {$, call, guarded, make, may, send, short, state} from "./dom.js";
+import {$, call, guarded, make, send, short} from "./dom.js";
 import {mend} from "./mend.js";
 import {rows} from "./files.js";
 

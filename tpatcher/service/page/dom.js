@@ -53,6 +53,3 @@ export async function guarded(error, button, work) {
   catch (problem) { $(error).textContent = problem.message; }
   finally { if (button) button.disabled = false; }
 }
-
-// A text may be a conversation: then its last turn is what is asked.
-export const asText = text => Array.isArray(text) ? text[text.length - 1].content : text || "(no text)";

@@ -1,5 +1,5 @@
 // The list of fixes: search, pages, undo, what was checked, export.
-import {$, asText, call, guarded, make, may, send, state} from "./dom.js";
+import {$, call, guarded, make, may, send} from "./dom.js";
 import {checked} from "./words.js";
 
 const SIZE = 50, back = [];  // where the pages before this one begin
@@ -58,7 +58,7 @@ function item(one, open) {
   if (open) { details.open = true; fill(); }
   return make("li", {},
     make("div", {class: "what"}, make("span", {class: "number"}, one.id + " "),
-      make("span", {class: one.live ? "" : "off"}, asText(one.text) + " → " + (one.answer || "")), details),
+      make("span", {class: one.live ? "" : "off"}, (one.text || "(no text)") + " → " + (one.answer || "")), details),
     one.live && may("fix") ? make("button", {class: "small", "aria-label": "Undo fix " + one.id,
       onclick: event => guarded("undo-error", event.currentTarget, () => undo(one.id))}, "Undo") : null);
 }

@@ -48,8 +48,8 @@ export function mend(text, answer, report, context = []) {
 const right = () => state.about.labels ? $("label").value : $("right").value;
 const rephrasings = () => $("ways").value.split("\n").map(w => w.trim()).filter(Boolean);
 const asked = () => state.context.length
-  ? [...state.context, {role: "user", content: $("mistake").value}] : $("mistake").value;
-const wanted = () => ({text: asked(), answer: right(), rephrasings: rephrasings()});
+  ? {messages: [...state.context, {role: "user", content: $("mistake").value}]} : {text: $("mistake").value};
+const wanted = () => ({...asked(), answer: right(), rephrasings: rephrasings()});
 
 // Nobody knows the right answer: the model's next best one, for a person to look at.
 async function propose() {
@@ -58,7 +58,7 @@ async function propose() {
   const known = state.current?.text === text ? state.current.answer
     : (await call("POST", "v1/answer", {text})).answers[0].answer;
   const found = await call("POST", "v1/fixes",
-    {text: asked(), wrong: known || " ", rephrasings: rephrasings(), dry_run: true});
+    {...asked(), wrong: known || " ", rephrasings: rephrasings(), dry_run: true});
   (state.about.labels ? $("label") : $("right")).value = found.answer;
   show(found);
 }

@@ -1,5 +1,5 @@
 // What was checked about a fix, in words for people who write no programs.
-import {asText, make, short} from "./dom.js";
+import {make, short} from "./dom.js";
 
 const KINDS = {
   sisters: "that ask something else about the same subject",
@@ -57,6 +57,6 @@ export function checked({guard, certificate, answer, would_refuse: reasons = []}
       : `No recent question with another answer sets it off (${guard.asked} looked at).`));
   if (guard.nearest?.length)
     lines.push(make("li", {}, make("details", {}, make("summary", {}, "Ordinary texts that come nearest"),
-      make("ul", {}, ...guard.nearest.slice(0, 5).map(near => make("li", {}, short(asText(near.text), 80)))))));
+      make("ul", {}, ...guard.nearest.slice(0, 5).map(near => make("li", {}, short(near.text, 80)))))));
   return [...lines, ...reasons.map(reason => line(false, "Refused: " + reason))];
 }
