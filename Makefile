@@ -56,7 +56,7 @@ test-lowest: .venv/dev
 	$(LOWEST)/bin/pip install --quiet -r $(LOWEST)/lowest.txt
 	$(LOWEST)/bin/pip install --quiet --constraint $(LOWEST)/lowest.txt $(TOOLS)
 	$(LOWEST)/bin/pip install --quiet --no-deps -e .
-	$(LOWEST)/bin/pytest -n 2 --dist loadfile
+	$(LOWEST)/bin/pytest -n 2 --dist loadfile -W default  # old versions warn of what is newer than they are
 
 docs: .venv/dev
 	$(BIN)/python -c "from tests.test_docs import reference; print(reference(), end='')" > docs/cli.md

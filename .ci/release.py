@@ -90,7 +90,7 @@ def check_size(file: Path) -> None:
 
 
 def run_readme(wheel: Path) -> None:
-    """A stranger's path: an empty directory, a fresh venv, the README from top to bottom."""
+    """A stranger's path: an empty directory, a fresh venv, the README, an example."""
     with tempfile.TemporaryDirectory(prefix="tpatcher-stranger-") as folder:
         venv = Path(folder) / "venv"
         run([sys.executable, "-m", "venv", str(venv)])
@@ -98,8 +98,9 @@ def run_readme(wheel: Path) -> None:
         run([str(venv / "bin/pip"), "install", "--quiet", f"{wheel}[serve]"])
         env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         env |= {"PATH": f"{venv / 'bin'}:{os.environ['PATH']}", "XDG_CACHE_HOME": f"{folder}/cache"}
-        for language, block in readme_blocks():
-            print(f"README: {block.splitlines()[0]} …")
+        example = (ROOT / "examples" / "fix_bart_qa.py").read_text()
+        for language, block in [*readme_blocks(), ("python", example)]:
+            print(f"a stranger runs: {block.splitlines()[0]} …", flush=True)
             shell = ["bash", "-euo", "pipefail", "-c"]
             command = [*(["python", "-c"] if language == "python" else shell), block]
             # what a block leaves running, as the service, ends with it
@@ -108,7 +109,7 @@ def run_readme(wheel: Path) -> None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
             if code:
-                sys.exit(f"README: a {language} block ended with {code}:\n{block}")
+                sys.exit(f"a {language} block ended with {code}:\n{block}")
 
 
 def readme_blocks() -> list[tuple[str, str]]:

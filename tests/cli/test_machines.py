@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import typer.main
 
+import tpatcher as tp
 from tests.helpers import TEXTS, saved, tpatcher
 from tests.store.made import patch
 from tests.test_docs import commands
@@ -129,6 +130,11 @@ def test_help_imports_nothing_heavy() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "Usage" in out.stdout and not out.stderr.strip()
+
+
+def test_the_version_is_said() -> None:
+    out = tpatcher("--version")
+    assert (out.exit_code, out.stdout) == (0, f"tpatcher {tp.__version__}\n")
 
 
 def test_a_pack_may_have_a_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

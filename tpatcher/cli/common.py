@@ -10,12 +10,26 @@ from rich.console import Console
 from rich.markup import escape
 from typer import Argument, Option
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="Fix the mistakes of transformer models, one neuron a mistake.",
-)
+from tpatcher import __version__
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 console = Console()
+
+
+def say_version(asked: bool) -> None:
+    """Print the version and end, if asked to."""
+    if asked:
+        typer.echo(f"tpatcher {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, Option("--version", help="Print the version.", callback=say_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Fix the mistakes of transformer models, one neuron a mistake."""
 
 
 def models(incomplete: str) -> list[str]:
