@@ -41,8 +41,8 @@ def mistakes(name: str) -> list[tp.Example]:
 
 @cache
 def trained(name: str, kind: type[Editor]) -> Editor:
-    small: Editor = kind(**kind.SMALL, progress=False)  # type: ignore[attr-defined, call-arg]
-    return small.fit(loaded(name), grouped(name))
+    knobs = {**kind.SMALL, "steps": 1000, "progress": False}  # type: ignore[attr-defined]
+    return kind(**knobs).fit(loaded(name), grouped(name))
 
 
 def rate(model: tp.Model, examples: list[tp.Example]) -> float:

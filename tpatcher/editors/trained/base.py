@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, ClassVar, Self
 
 import torch
@@ -39,7 +39,7 @@ class Trained(Editor):
     edit_knobs: ClassVar[frozenset[str]] = frozenset()  # what only edits look at, not training
 
     steps: int = 10_000  # at most
-    seconds: float | None = None  # at most
+    seconds: float | None = None  # at most; on a CPU of its work, however busy it is otherwise
     check_every: int = 500  # steps from check to check
     validation: int = 500  # edits of a check
     patience: int | None = None  # steps without a better check after which training ends
@@ -126,7 +126,8 @@ class Trained(Editor):
             group["initial_lr"] = group["lr"]
         schedule = LambdaLR(optimizer, self.rate, last_epoch=progress.done - 1)
         best = checkpoint.read_best(self.checkpoint) if self.checkpoint and progress.done else {}
-        began = perf_counter() - progress.seconds
+        clock = process_time if model.net.device.type == "cpu" else perf_counter
+        began = clock() - progress.seconds
         title, hidden = f"training {self.name}", not self.progress
         for step in track(range(progress.done, self.steps), title, transient=True, disable=hidden):
             # seeded by the step, so that a resumed run draws the same
@@ -134,7 +135,7 @@ class Trained(Editor):
             descend(self.loss(model, learner, edits, rng), optimizer, self.clip)
             schedule.step()
             self.after_step(learner, step)
-            progress.done, progress.seconds = step + 1, perf_counter() - began
+            progress.done, progress.seconds = step + 1, clock() - began
             over = progress.done == self.steps
             over = over or (self.seconds is not None and progress.seconds >= self.seconds)
             if progress.done % self.check_every and not over:

@@ -44,10 +44,11 @@ class KE(HyperEditor):
     name: ClassVar[str] = "ke"
     edit_knobs: ClassVar[frozenset[str]] = frozenset({"loops"})
     SMALL: ClassVar[dict[str, Any]] = {
-        "steps": 1200,
-        "check_every": 50,
-        "validation": 48,
-        "warmup": 50,
+        "steps": 400,
+        "seconds": 1800.0,
+        "check_every": 25,
+        "validation": 32,
+        "warmup": 40,
         "learning_rate": 1e-3,
         "edits": 8,
         "local": 2,

@@ -35,10 +35,11 @@ class Mend(HyperEditor):
     name: ClassVar[str] = "mend"
     clip: ClassVar[float | None] = 100.0
     SMALL: ClassVar[dict[str, Any]] = {
-        "steps": 1500,
-        "check_every": 100,
-        "validation": 64,
-        "patience": 400,
+        "steps": 600,
+        "seconds": 1800.0,
+        "check_every": 50,
+        "validation": 48,
+        "patience": 200,
         "learning_rate": 1e-3,
         "rank": 128,
         "edits": 8,

@@ -61,6 +61,7 @@ class Sera(Trained):
     name: ClassVar[str] = "sera"
     SMALL: ClassVar[dict[str, Any]] = {
         "steps": 600,
+        "seconds": 1800.0,
         "check_every": 50,
         "validation": 128,
         "patience": 150,
