@@ -144,7 +144,9 @@ def reproduce(
     on: Annotated[str, Option(help="here, ray, or ray://HOST:PORT.")] = "here",
     workers: Annotated[int | None, Option(help="Jobs at a time; with cuda, one a GPU.")] = None,
     device: Device = None,
-    dry_run: Annotated[bool, Option(help="Only list the jobs.")] = False,
+    dry_run: Annotated[
+        bool, Option(help="Only list the jobs, and about how long they take.")
+    ] = False,
 ) -> None:
     """Every table and figure of the paper: run the jobs that are missing, make the report."""
     import shlex
