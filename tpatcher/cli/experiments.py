@@ -27,7 +27,12 @@ def demo(
 @app.command()
 def sme(
     model: ModelName,
-    data: Annotated[str, Option(help="builtin-fc, builtin-qa, fever, zsre, counterfact, own.")],
+    data: Annotated[
+        str,
+        Option(
+            help="builtin-fc, builtin-qa, fever, zsre, counterfact, wikibigedit, qaedit, …, own."
+        ),
+    ],
     out: Annotated[Path, Option(help="Where the runs go; a killed one is resumed.")],
     path: Annotated[Path | None, Option(help="The dataset's folder or file.")] = None,
     without: Annotated[Path | None, Option(help="Texts to keep out of D_test (zsre).")] = None,
