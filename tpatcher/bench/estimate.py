@@ -75,7 +75,7 @@ class Sample:
         """Seconds that a fit takes: its steps, or its memory examples, times one of them."""
         editor = job.new_editor()
         if isinstance(editor, Trained):
-            one, more = (self._training(job, steps) for steps in (1, 1 + STEPS))
+            one, more = (self._training(editor, steps) for steps in (1, 1 + STEPS))
             seconds = max(0.0, more - one) / STEPS * editor.steps
             limit = getattr(editor, "seconds", None)
             return seconds if limit is None else min(seconds, limit)
@@ -97,13 +97,9 @@ class Sample:
         asked = job.n_train + min(n_test, len(self.context.split.test))
         return edits * edit + times * asked * self.answer
 
-    def _training(self, job: Job, steps: int) -> float:
-        """Seconds of a training of so many steps, with as little else as can be."""
-        editor = replace(job.new_editor(), steps=steps)  # type: ignore[type-var]
-        for name in {"validation", "patience"} & {f.name for f in fields(editor)}:
-            setattr(editor, name, 2)
-        editor.progress = False
-        return _seconds(lambda: editor.fit(self.model, self.context.memory))
+    def _training(self, editor: Trained, steps: int) -> float:
+        few = _brief(editor, steps)
+        return _seconds(lambda: few.fit(self.model, self.context.memory))
 
     def _edit(self, job: Job) -> tuple[float, Patch | None]:
         """Seconds of an edit, and its patch if it succeeded."""
@@ -122,11 +118,9 @@ class Sample:
                 times = LEAST_PAPER_STEPS / PAPER_STEPS
                 editor.solver = replace(editor.solver, steps=PAPER_STEPS)
                 editor.memory = _as_large(editor.memory, job.memory_size / (4 * FEW))
-        elif isinstance(editor, Trained):
-            editor = replace(editor, steps=1)
-            editor.progress = False
-            editor = editor.fit(self.model, self.context.memory)
         else:
+            if isinstance(editor, Trained):
+                editor = _brief(editor, 1)
             editor = editor.fit(self.model, self.context.memory)
         made: list[Patch] = []
 
@@ -134,7 +128,14 @@ class Sample:
             with suppress(TPatcherError):  # an edit that fails has taken its time all the same
                 made.append(editor.edit(self.model, self.mistake))  # type: ignore[arg-type]
 
-        return times * _seconds(edit), (made or [None])[0]
+        return times * _seconds(edit), made[0] if made else None
+
+
+def _brief(editor: Trained, steps: int) -> Trained:
+    """An editor that trains for so many steps, with as little else as can be."""
+    known = {f.name for f in fields(editor)}
+    few = {name: 2 for name in ("validation",) if name in known}  # edits of a check
+    return replace(editor, steps=steps, progress=False, **few)  # type: ignore[arg-type]
 
 
 def _as_large(memory: Memory | None, times: float) -> Memory | None:
@@ -143,8 +144,8 @@ def _as_large(memory: Memory | None, times: float) -> Memory | None:
         return memory
     n = round(times * len(memory))
     again = torch.arange(n, device=memory.queries.device) % len(memory)
-    held = {"queries": memory.queries, "states": memory.states}
-    return Memory(**{name: t[again] for name, t in held.items() if t is not None})
+    states = None if memory.states is None else memory.states[again]
+    return Memory(memory.queries[again], states=states)
 
 
 def _seconds(run: Any) -> float:
