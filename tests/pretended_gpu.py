@@ -53,7 +53,7 @@ class Elsewhere(Tensor):
         return f"Elsewhere({self.held!r})"
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls,
         func: Any,
         types: Any,
@@ -102,7 +102,7 @@ class Tensors(TorchFunctionMode):
 class Operations(TorchDispatchMode):
     """Every operation, also those that make a tensor of nothing."""
 
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         self,
         func: Any,
         types: Any,

@@ -5,6 +5,7 @@ import torch
 import transformers as tf
 
 from speed import figures, nets
+from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.models.model import Model
 
 
@@ -19,9 +20,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Model:
     net = nets._spread(tf.BertForSequenceClassification(config))
     model = Model(net, nets.tokenizer(30_522), "classify")
     monkeypatch.setattr(nets, "classifier", lambda: model)
-    monkeypatch.setattr(
-        nets, "memory", lambda of, n: nets.Memory.from_queries(nets.queries(of, 60))
-    )
+    monkeypatch.setattr(nets, "memory", lambda of, n: Memory.from_queries(nets.queries(of, 60)))
     return model
 
 

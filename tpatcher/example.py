@@ -9,7 +9,7 @@ from typing import Any, Self
 from tpatcher.errors import BadInput, unknown
 
 Message = Mapping[str, Any]  # as a chat template reads it: role, content, tool calls …
-KINDS = ("sisters", "neighbours", "negations")  # of unrelated examples
+KINDS = ("sisters", "neighbours", "negations", "yesno")  # of unrelated examples
 MATCHES = ("exact", "contains")  # how an answer is compared with the right ones
 
 
@@ -67,7 +67,8 @@ class Example:
 
     `also` holds other right answers: any of them is correct, but an edit aims at `answer`.
     `rephrasings` ask the same thing in other words; `unrelated` examples must not change: sisters
-    ask something else of the same subject, neighbours ask of another one, and negations deny it.
+    ask something else of the same subject, neighbours ask of another one, negations deny it, and
+    yes/no questions ask for no more than that.
 
     >>> Example("Who wrote Hamlet?", "William Shakespeare").accepts(" william shakespeare")
     True

@@ -63,9 +63,10 @@ class Scores:
     Sisters: float | None = None
     Neighbours: float | None = None
     Negations: float | None = None
+    YesNo: float | None = None
 
 
-PROBES = ("Sisters", "Neighbours", "Negations")
+PROBES = ("Sisters", "Neighbours", "Negations", "YesNo")
 
 
 def run(

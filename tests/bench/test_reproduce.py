@@ -19,16 +19,24 @@ from tpatcher.bench.table import FIRST, Planned, jobs, plan
 from tpatcher.errors import BadInput
 
 
+@pytest.fixture
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dry run that does not measure anything."""
+    monkeypatch.setattr(reproduce, "estimate", lambda todo, device: {w.key: 60.0 for w in todo})
+
+
+@pytest.mark.usefixtures("unmeasured")
 def test_dry_run_lists_the_jobs_and_runs_none(tmp_path: Path) -> None:
     out = tpatcher("reproduce", "table1", "--dry-run", "--out", tmp_path / "out")
     assert out.exit_code == 0, out.output
     assert "builtin-qa.ft-all-kl.1of2" in out.output
     assert "fit.builtin-fc.mend" in out.output
-    assert "left" in out.output
+    assert "left" in out.output and "about 1 min" in out.output
     assert "4,000 memory examples" in out.output
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_rows_can_be_left_out(tmp_path: Path) -> None:
     words = ["reproduce", "table1", "--dry-run", "--out", tmp_path / "out"]
     out = tpatcher(*words, "--skip", "mend", "--skip", "ft-all")
@@ -65,6 +73,7 @@ def test_bad_rows_are_named_and_counted(tmp_path: Path, monkeypatch: pytest.Monk
     with (on.path / "train.jsonl").open("a") as file:
         file.write('\n{"text": "no answer"}\nnot JSON\n')
     words = ["reproduce", "table6", "--data", on.path, "--model", on.model, "--out", tmp_path / "o"]
+    monkeypatch.setattr(reproduce, "estimate", lambda *_: {})
     assert "train.jsonl:41" in str(tpatcher(*words, "--skip-bad", "--dry-run").output)
     with pytest.raises(BadInput, match=r"train.jsonl:41"):
         Context.open(jobs(rows.FAST, on, tiny.SCALE, FIRST)[0], tmp_path)
@@ -158,6 +167,7 @@ def test_one_folder_is_the_whole_edit_set_in_every_table() -> None:
     assert five["table2", "qa"].jobs[rows.KE_LOOP][0].edits is None
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_mistakes_are_a_number_or_all(tmp_path: Path) -> None:
     words = ["reproduce", "table7", "--dry-run", "--out", tmp_path, "--edits"]
     assert "all mistakes of the whole edit set" in tpatcher(*words, "all").output

@@ -31,7 +31,8 @@ class JobBars(Bars):
     def get_renderables(self) -> Iterable[RenderableType]:
         for task in self.tasks:
             if "steps" in task.fields:
-                with suppress(FileNotFoundError):  # its first line is a header
+                # its first line is a header; the work may be over by now
+                with suppress(FileNotFoundError, KeyError):
                     lines = task.fields["steps"].read_bytes().count(b"\n")
                     self.update(task.id, completed=max(0, lines - 1))
         return super().get_renderables()

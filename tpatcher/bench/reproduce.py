@@ -9,7 +9,9 @@ from rich.console import Console
 
 from tpatcher import files
 from tpatcher.bench import runner
+from tpatcher.bench.estimate import estimate
 from tpatcher.bench.executors import Inline, Remote, executor_for
+from tpatcher.bench.job import Work
 from tpatcher.bench.progress import JobBars
 from tpatcher.bench.published import numbers
 from tpatcher.bench.report import tables as forms
@@ -19,6 +21,7 @@ from tpatcher.bench.scale import Scale
 from tpatcher.bench.setup import Setup
 from tpatcher.bench.table import Planned, ResultTable, Table, plan
 from tpatcher.bench.tally import tally
+from tpatcher.models.loading import BUILTIN
 
 
 def reproduce(
@@ -45,11 +48,7 @@ def reproduce(
             for row in setup.skipped:
                 console.print(f"  {row}", highlight=False, markup=False)
     if dry_run:
-        todo = {work.key: work.done(out) for work in runner.works(planned)}
-        for key, done in todo.items():
-            console.print(key, "complete" if done else "", highlight=False)
-        left = list(todo.values()).count(False)
-        console.print(f"{len(todo)} jobs and fits, {left} left", highlight=False)
+        _list(console, runner.works(planned), out, workers or 1, device)
         return True
     out.mkdir(parents=True, exist_ok=True)
     where = executor_for(executor, workers, out, device)
@@ -65,6 +64,37 @@ def reproduce(
     files.write_atomic(out / "report.html", html.encode())
     console.print(f"The report is in [bold]{out / 'report.html'}[/], tables in {out / 'tables'}.")
     return is_complete(planned, out)
+
+
+def _list(
+    console: Console, todo: Sequence[Work], out: Path, workers: int, device: str | None
+) -> None:
+    """Print what there is to do, with the time that it will take where that can be measured."""
+    left = [work for work in todo if not work.done(out)]
+    ready = [work for work in left if Path(work.job.model).exists() or work.job.model in BUILTIN]
+    console.print("Measuring a few steps of each kind of work …", highlight=False)
+    seconds = estimate(ready, device)
+    for work in todo:
+        said = "complete" if work not in left else _span(seconds.get(work.key))
+        console.print(work.key, said, highlight=False)
+    console.print(f"{len(todo)} jobs and fits, {len(left)} left", highlight=False)
+    if len(ready) < len(left):
+        console.print(f"{len(left) - len(ready)} cannot be measured before f0 is trained")
+    together = _span(sum(seconds.values()) / workers)
+    console.print(f"{together} in all, by a few steps of each on this machine", highlight=False)
+
+
+def _span(seconds: float | None) -> str:
+    """A time as people say it.
+
+    >>> [_span(s) for s in (None, 0.2, 90, 5400)]
+    ['', 'about 1 s', 'about 2 min', 'about 1.5 h']
+    """
+    if seconds is None:
+        return ""
+    if seconds < 60:
+        return f"about {max(1, round(seconds))} s"
+    return f"about {seconds / 60:.0f} min" if seconds < 3600 else f"about {seconds / 3600:.1f} h"
 
 
 def run_plan(

@@ -27,7 +27,12 @@ def demo(
 @app.command()
 def sme(
     model: ModelName,
-    data: Annotated[str, Option(help="builtin-fc, builtin-qa, fever, zsre, counterfact, own.")],
+    data: Annotated[
+        str,
+        Option(
+            help="builtin-fc, builtin-qa, fever, zsre, counterfact, wikibigedit, qaedit, …, own."
+        ),
+    ],
     out: Annotated[Path, Option(help="Where the runs go; a killed one is resumed.")],
     path: Annotated[Path | None, Option(help="The dataset's folder or file.")] = None,
     without: Annotated[Path | None, Option(help="Texts to keep out of D_test (zsre).")] = None,
@@ -146,7 +151,9 @@ def reproduce(
     on: Annotated[str, Option(help="here, ray, or ray://HOST:PORT.")] = "here",
     workers: Annotated[int | None, Option(help="Jobs at a time; with cuda, one a GPU.")] = None,
     device: Device = None,
-    dry_run: Annotated[bool, Option(help="Only list the jobs.")] = False,
+    dry_run: Annotated[
+        bool, Option(help="Only list the jobs, and about how long they take.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Every table and figure of the paper: run the jobs that are missing, make the report."""

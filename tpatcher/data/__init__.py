@@ -8,6 +8,7 @@ from tpatcher.data import hub
 from tpatcher.data.builtin import builtin_fc, builtin_qa
 from tpatcher.data.counterfact import counterfact
 from tpatcher.data.custom import own, read_examples, read_texts
+from tpatcher.data.edit_sets import hallueditbench, qaedit, wikibigedit
 from tpatcher.data.fever import fever
 from tpatcher.data.reader import SkippedLines
 from tpatcher.data.split import Split
@@ -30,6 +31,9 @@ DATASETS: dict[str, Callable[..., Split]] = {
     "fever": fever,
     "zsre": zsre,
     "counterfact": counterfact,
+    "wikibigedit": wikibigedit,
+    "qaedit": qaedit,
+    "hallueditbench": hallueditbench,
     "own": own,
     "builtin-fc": builtin_fc,
     "builtin-qa": builtin_qa,
