@@ -10,7 +10,7 @@ import pytest
 
 from tpatcher.bench.job import Job
 from tpatcher.editors import EDITORS
-from tpatcher.editors.tpatcher import SOLVERS
+from tpatcher.editors.tpatcher import Paper
 from tpatcher.errors import BadInput
 
 JOB = Job(model="builtin-fc", data="builtin-fc", n_train=5)
@@ -50,7 +50,7 @@ def test_a_result_of_an_older_version_of_an_editor_does_not_count(
     paper = replace(job, editor="t-patcher", fields={"solver": {"name": "paper"}})
     fast = replace(job, editor="t-patcher")
     keys = paper.key, fast.key
-    monkeypatch.setattr(SOLVERS["paper"], "version", SOLVERS["paper"].version + 1)
+    monkeypatch.setattr(Paper, "version", Paper.version + 1)
     assert (paper.key != keys[0], fast.key == keys[1]) == (True, True)
 
 

@@ -15,7 +15,7 @@ from tests.helpers import QUESTIONS, TEXTS, fresh, saved, tpatcher, wrong_label
 from tests.service import served
 from tests.store.made import patch
 from tpatcher import cli
-from tpatcher.editors.tpatcher import SOLVERS, Paper
+from tpatcher.editors.tpatcher import PRESETS, Paper
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.errors import TPatcherError
 from tpatcher.example import Example
@@ -69,14 +69,14 @@ def test_the_papers_preset_says_when_a_mistake_is_not_fixed(
     right = wrong_label(fresh("bert"), asked)
     fix = ["fix", model, "--patches", fixes, "--text", asked, "--answer", right]
     fix += ["--preset", "paper", "--traffic", traffic]
-    monkeypatch.setitem(SOLVERS, "paper", partial(Paper, steps=1))
-    monkeypatch.setattr(SOLVERS["paper"], "skips_bos", True, raising=False)
+    monkeypatch.setitem(PRESETS, "paper", partial(Paper, steps=1))
+    monkeypatch.setattr(PRESETS["paper"], "skips_bos", True, raising=False)
     out = tpatcher(*fix)
     assert out.exit_code == 1
     assert out.output.count("not fixed") == 1 and "not kept" in out.output
     assert not pack.index(fixes)
-    monkeypatch.setitem(SOLVERS, "paper", partial(Paper, use_lm1=False, use_lm2=False))
-    monkeypatch.setattr(SOLVERS["paper"], "skips_bos", True, raising=False)
+    monkeypatch.setitem(PRESETS, "paper", partial(Paper, use_lm1=False, use_lm2=False))
+    monkeypatch.setattr(PRESETS["paper"], "skips_bos", True, raising=False)
     out = tpatcher(*fix)
     assert out.exit_code == 0, out.output
     assert "not fixed" not in out.output and "fixed" in out.output

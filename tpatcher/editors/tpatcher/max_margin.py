@@ -153,14 +153,14 @@ class MaxMargin(Solver):
         )
         return make_patch(mistake, rows, certificate)
 
-    def crossing_for(self, generates: bool, queries: int) -> Crossing:
+    def crossing_for(self, generates: bool, queries: int, reads: Reads = "position") -> Crossing:
         """Crossing for a task and a memory of this many queries, where the fields are open.
 
         >>> sizes = (8_000, 45_000, 180_000, 10**7)
         >>> [round(MaxMargin().crossing_for(True, n).fraction, 2) for n in sizes]
         [0.5, 0.5, 0.3, 0.2]
         """
-        default = LABELS if not generates else TEXTS if self.reads == "text" else TOKENS
+        default = LABELS if not generates else TEXTS if reads == "text" else TOKENS
         f = default.fraction
         if default is TOKENS and queries > REFERENCE_SIZE:
             doublings = math.log2(queries / REFERENCE_SIZE)
@@ -194,7 +194,8 @@ class MaxMargin(Solver):
             must_avoid=must_avoid,
             contrast=len(contrast.trace.tokens) if contrast else 0,
         )
-        crossing = self.crossing_for(mistake.model.task.generates, memory.n_answers)
+        generates = mistake.model.task.generates
+        crossing = self.crossing_for(generates, memory.n_answers, memory.reads)
         found = keys.solve(
             _positives(mistake, self.contexts), negatives, crossing.duals, self.width
         )
