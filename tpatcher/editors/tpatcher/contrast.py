@@ -23,8 +23,10 @@ class Contrast:
     def of(cls, mistake: Mistake, phrases: Phrases, limit: int) -> "Contrast":
         """The contrast texts of a mistake, traced in one batch."""
         by_kind = phrases.contrast(mistake.example) if limit else {}
-        if mistake.model.task.generates:  # a question that is negated asks nothing
-            by_kind.pop("negations", None)
+        # a question that is negated asks nothing; of claims, sisters cost GR and kept no more
+        idle = ["negations"] if mistake.model.task.generates else ["sisters", "neighbours"]
+        for kind in idle:
+            by_kind.pop(kind, None)
         found = [(text, kind) for kind, texts in by_kind.items() for text in texts][:limit]
         texts, kinds = [text for text, _ in found], [kind for _, kind in found]
         here = mistake.positions

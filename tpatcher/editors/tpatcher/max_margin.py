@@ -52,7 +52,8 @@ class Crossing:
 
 # A second dual gives zsRE 0.09 more GR at the same TestR, and FEVER nothing.
 LABELS, TOKENS = Crossing(0.47, duals=1), Crossing(0.5, duals=2)
-TEXTS = Crossing(0.25, duals=2)  # where the text's state is read for an answer of tokens
+# Where the text's state is read too, chosen on one half of each edit set.
+LABELS_BY_TEXT, TOKENS_BY_TEXT = Crossing(0.55, duals=1), Crossing(0.25, duals=2)
 # The more queries a key stays clear of, the more seldom others come near it: where answers are
 # tokens, f falls for each doubling of the memory beyond this size. With labels it gains little.
 REFERENCE_SIZE, DROP_PER_DOUBLING, MIN_FRACTION = 45_000, 0.1, 0.2
@@ -160,7 +161,10 @@ class MaxMargin(Solver):
         >>> [round(MaxMargin().crossing_for(True, n).fraction, 2) for n in sizes]
         [0.5, 0.5, 0.3, 0.2]
         """
-        default = LABELS if not generates else TEXTS if reads == "text" else TOKENS
+        if reads == "text":
+            default = TOKENS_BY_TEXT if generates else LABELS_BY_TEXT
+        else:
+            default = TOKENS if generates else LABELS
         f = default.fraction
         if default is TOKENS and queries > REFERENCE_SIZE:
             doublings = math.log2(queries / REFERENCE_SIZE)
