@@ -70,7 +70,7 @@ def _baked(model: Model, spare: int) -> PreTrainedModel:
     if reading := [p.id for p in neurons if p.reads_text]:
         raise UnsupportedArchitecture(
             f"fix {reading[0]} reads the whole text, as {len(reading) - 1} others do, and a stock "
-            f"checkpoint cannot: make it again with MaxMargin(reads='position'), or {PACK}"
+            f"checkpoint cannot: solve them again with checkpoints.by_position, or {PACK}"
         )
     layers = range(-len(ffn.layers(model.net)), 0)
     more = max(len(model.rows(layer)) for layer in layers) + spare

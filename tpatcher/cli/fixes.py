@@ -238,11 +238,24 @@ def bake(
 ) -> None:
     """Write a stock checkpoint that has the fixes in its weights and runs without tpatcher."""
     from tpatcher.checkpoints.bake import bake as write
+    from tpatcher.checkpoints.by_position import by_position
+    from tpatcher.editors.tpatcher.memory import Memory
 
-    apart = write(opened(model, patches, None), out, onnx=onnx, spare=spare)
+    fixed, again = opened(model, patches, None), None
+    if (patches / "memory-text" / "memory.json").exists():
+        again = by_position(fixed, Memory.load(patches / "memory-text"))
+        fixed = again.model
+    apart = write(fixed, out, onnx=onnx, spare=spare)
     if as_json:
-        emit({"out": str(out), "largest_difference": apart})
+        cost = {k: v for k, v in vars(again).items() if k != "model"} if again else {}
+        emit({"out": str(out), "largest_difference": apart, **cost})
         return
+    if again and again.again:
+        console.print(
+            f"{again.again} fixes read the text and were solved again for their positions: of "
+            f"{again.rephrasings} rephrasings {again.right_now} are right, {again.right_before} "
+            "before"
+        )
     console.print(f"baked: {out}; its logits differ by at most {apart:.1e}")
 
 

@@ -50,6 +50,9 @@ def serve(
         Path | None,
         Option(help="Examples that must stay right; only an admin may fix one otherwise."),
     ] = None,
+    preset: Annotated[
+        Literal["fast", "text"], Option(help="text: keys of fixes read the whole text.")
+    ] = "fast",
     tokens: Annotated[Path | None, Option(help="The file that `token` writes.")] = None,
     flips: Annotated[int, Option(help="How many canaries a fix may make wrong.")] = 0,
     share: Annotated[
@@ -98,6 +101,7 @@ def serve(
         store=store,
         traffic=traffic,
         canaries=canaries,
+        preset=preset,
         tokens=tokens,
         max_flips=flips,
         max_firing_share=share,

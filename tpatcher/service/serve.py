@@ -12,12 +12,13 @@ import uvicorn
 from fastapi import FastAPI
 
 from tpatcher import data
-from tpatcher.editors import TPatcher
+from tpatcher.editors.tpatcher import TPatcher, solver
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.errors import BadInput, Damaged
 from tpatcher.example import Example
 from tpatcher.models.loading import load
 from tpatcher.models.model import Model
+from tpatcher.nets.reading import Reads
 from tpatcher.service.app import create_app
 from tpatcher.service.auth import Access, is_loopback
 from tpatcher.service.connections import BoundedProtocol
@@ -39,6 +40,7 @@ def serve(
     store: str | Path = "fixes.db",
     traffic: str | Path | None = None,
     canaries: str | Path | None = None,
+    preset: str = "fast",
     tokens: str | Path | None = None,
     max_flips: int = Rules.max_flips,
     max_firing_share: float = Rules.max_firing_share,
@@ -70,6 +72,7 @@ def serve(
         name=model_name,
         traffic=traffic,
         canaries=canaries,
+        preset=preset,
         access=access,
         limits=limits,
         rules=Rules(max_flips, max_firing_share, shadow, private, abstention, own_fixes_only),
@@ -99,6 +102,7 @@ def build(
     name: str | None = None,
     traffic: str | Path | None = None,
     canaries: str | Path | None = None,
+    preset: str = "fast",
     access: Access | None = None,
     limits: Limits | None = None,
     rules: Rules | None = None,
@@ -109,10 +113,10 @@ def build(
         opened = Store(url, model.base)
         try:
             taught = learned(opened)
-            memory = load_memory(model, traffic, name, taught, progress)
+            memory = load_memory(model, traffic, name, taught, progress, chosen.reads)
             examples = load_canaries(model, canaries, memory)
             binding = [e.text for e in examples] if canaries is not None else []
-            editor = TPatcher().fit(model, memory)
+            editor = TPatcher(chosen).fit(model, memory)
             return Deployment.of(model, editor, opened, [*examples, *taught], rules, binding)
         except BaseException:
             opened.close()
@@ -122,7 +126,7 @@ def build(
         successor = load(to.model, task=model.task.name, device=str(model.net.device))
         return deploy(successor, with_password(to.store, str(store)))
 
-    name = name or model.name
+    name, chosen = name or model.name, solver(preset)
     return create_app(
         deploy(model, str(store), progress=True),
         load_successor=load_successor,
@@ -137,6 +141,7 @@ def load_memory(
     name: str | None = None,
     learned: Sequence[Example] = (),
     progress: bool = False,
+    reads: Reads = "position",
 ) -> Memory:
     """The memory of a file of texts, cached for the next start, or one that was saved.
 
@@ -152,13 +157,14 @@ def load_memory(
         texts = data.traffic(name or model.name, traffic)
     texts = list(dict.fromkeys([*texts, *(e.text for e in learned)]))
     digest = hashlib.sha256("\n".join(texts).encode(errors="surrogatepass")).hexdigest()[:16]
-    cached = _cache() / f"{model.base.fingerprint}-{digest}"
+    read = "" if reads == "position" else f"-{reads}"
+    cached = _cache() / f"{model.base.fingerprint}-{digest}{read}"
     if (cached / "memory.json").is_file():
         try:
             return Memory.load(cached)
         except Damaged:
             LOG.warning("the memory in %s is damaged and is collected again", cached)
-    memory = Memory.collect(model, texts, progress=progress)
+    memory = Memory.collect(model, texts, reads=reads, progress=progress)
     try:
         memory.save(cached)
     except OSError as error:

@@ -68,6 +68,12 @@ class Memory:
         """What keys can read that are held against it."""
         return "text" if self.text_width else "position"
 
+    def of_positions(self) -> "Memory":
+        """This memory for keys that read their position alone; it shares what it can."""
+        arrays = {name: getattr(self, name) for name in ARRAYS if name != "held_out"}
+        end = self.queries.shape[1] - self.text_width
+        return Memory(**{**arrays, "queries": self.queries[:, :end]}, texts=self.texts)
+
     @classmethod
     def from_queries(cls, queries: Tensor, answers: Tensor | None = None) -> Self:
         """A memory of queries that already exist."""
