@@ -96,6 +96,15 @@ def test_a_solver_that_reads_the_text_gets_a_memory_that_does(job: Job, tmp_path
     assert widths[1] > widths[0]
 
 
+def test_trained_editors_learn_from_all_training_data_but_d_tr(job: Job, tmp_path: Path) -> None:
+    context = Context.open(replace(job, memory_size=4), tmp_path)
+    kept = {e.text for e in context.retained["train"].examples}
+    texts = {e.text for e in context.lessons}
+    assert len(context.memory) == 4 < len(texts)
+    assert texts | kept == {e.text for e in context.split.train}
+    assert not texts & kept
+
+
 def test_answers_of_f0_are_kept_and_found_again(job: Job, tmp_path: Path) -> None:
     first = Context.open(job, tmp_path)
     files = sorted(tmp_path.glob("paths-*"))

@@ -78,6 +78,12 @@ class Context:
         }
         return cls(job.context, model, split, memory, traffic, retained, cache_dir, progress)
 
+    @property
+    def lessons(self) -> list[Example]:
+        """All training examples but those of D_tr: what trained editors learn from."""
+        kept = {example.text for example in self.retained["train"].examples}
+        return [example for example in self.split.train if example.text not in kept]
+
     def stream(self, job: Job) -> tuple[list[Example], int]:
         """The examples of the job's folder in a seeded order, and how many of them f0 has wrong."""
         if job.folders:
@@ -109,13 +115,15 @@ class Context:
         if not isinstance(editor, Trained):
             return editor.fit(self.model, self.memory)
         # rephrasings come with the built-in examples if those are grouped
-        examples = grouped(job.data) if job.data.startswith("builtin-") else self.memory
-        lines = "\n".join(f"{e.text}\t{e.answer}\t{len(e.rephrasings)}" for e in examples)
+        examples = grouped(job.data) if job.data.startswith("builtin-") else self.lessons
+        held_out = list(self.split.val)  # D_val tells it when to stop
+        every = (*examples, *held_out)
+        lines = "\n".join(f"{e.text}\t{e.answer}\t{len(e.rephrasings)}" for e in every)
         about = [self.model.base.fingerprint, editor.fit_key(), lines, *editor.versions()]
         name = f"{job.editor}-{digest(json.dumps(about, sort_keys=True))[:16]}"
         editor.checkpoint = self.cache_dir / name
         editor.progress = self.progress
-        return editor.fit(self.model, examples)
+        return editor.fit(self.model, examples, held_out)
 
     def _memory(self, editor: TPatcher) -> Memory:
         """T-Patcher's memory of these examples and texts, as its solver wants it."""

@@ -173,14 +173,19 @@ class Memory:
         Whatever is worked out of them is returned on the CPU, where duals and checks are made.
         """
         arrays: dict[str, Any] = {n: t for n in ARRAYS if (t := getattr(self, n)) is not None}
-        large = {n: arrays[n] for n in ("queries", "states", "held_out") if n in arrays}
-        size = sum(held.nbytes for held in large.values())
+        large = [n for n in ("queries", "states", "held_out") if n in arrays]
+        size = sum(arrays[n].nbytes for n in large)
         full = device.type == "cuda" and 2 * size > torch.cuda.mem_get_info(device)[0]
         if device == self.queries.device or full:
             return self
+<<<<<<< HEAD
         moved = {n: held.to(device) for n, held in large.items()}
         arrays |= moved
         return type(self)(**arrays, texts=self.texts, text_width=self.text_width)
+=======
+        arrays |= {str(n): arrays[n].to(device) for n in large}
+        return type(self)(**arrays, texts=self.texts)
+>>>>>>> j2
 
     def factorise(self) -> None:
         """Work out mean and covariance now, and not within the first edit."""
