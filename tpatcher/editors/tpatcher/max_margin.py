@@ -219,7 +219,9 @@ class MaxMargin(Solver):
         finite = [(share, side) for share, side in sides if side > -math.inf]
         # where nothing is at risk, any half-space will do
         finite = finite or [(f, own - max(1.0, abs(own)))]
-        zero = max(own - (1 - share) * (own - side) for share, side in finite)
+        # between the others and the weakest view of the mistake, if that can be told apart at all
+        end = key.weakest if key.weakest - key.top > least else own
+        zero = max(end - (1 - share) * (end - side) for share, side in finite)
         if not beta:
             return zero, self.steepness * self.own_level / (own - zero)
         return zero, -beta / (zero - max(side for _, side in finite))
