@@ -78,6 +78,7 @@ class Key:
 
     direction: Tensor  # (d,)
     response: float  # of the mistake
+    weakest: float  # the least response of the mistake and its other views
     nearest_negative: float  # the largest response of what is at risk, contrast texts apart
     nearest_contrast: float  # the largest response of contrast texts at risk
     nearest: list[int]  # the negatives that respond most, by their indices
@@ -137,6 +138,7 @@ def _responses(
         Key(
             direction=directions[i].float(),
             response=float(positives[i][0].double() @ directions[i]),
+            weakest=float((positives[i].double() @ directions[i]).min()),
             nearest_negative=float(others[i]),
             nearest_contrast=float(contrast[i]),
             nearest=best.indices[i][best.values[i].isfinite()].tolist(),

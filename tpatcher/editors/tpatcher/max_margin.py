@@ -226,7 +226,9 @@ class MaxMargin(Solver):
             raise NotFixed(_inseparable(mistake, negatives, key))
         # where nothing is at risk, any half-space will do
         side = key.top if key.top > -math.inf else own - max(1.0, abs(own))
-        zero = own - (1 - f) * (own - side)
+        # between the others and the weakest view of the mistake, if that can be told apart at all
+        end = key.weakest if key.weakest - side > least else own
+        zero = end - (1 - f) * (end - side)
         if not beta:
             return zero, self.steepness * self.own_level / (own - zero)
         return zero, -beta / (zero - side)

@@ -178,14 +178,8 @@ class Memory:
         full = device.type == "cuda" and 2 * size > torch.cuda.mem_get_info(device)[0]
         if device == self.queries.device or full:
             return self
-<<<<<<< HEAD
-        moved = {n: held.to(device) for n, held in large.items()}
-        arrays |= moved
-        return type(self)(**arrays, texts=self.texts, text_width=self.text_width)
-=======
         arrays |= {str(n): arrays[n].to(device) for n in large}
-        return type(self)(**arrays, texts=self.texts)
->>>>>>> j2
+        return type(self)(**arrays, texts=self.texts, text_width=self.text_width)
 
     def factorise(self) -> None:
         """Work out mean and covariance now, and not within the first edit."""
