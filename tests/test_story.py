@@ -1,6 +1,5 @@
 """The notebook runs from top to bottom, and what it keeps is what it shows."""
 
-import asyncio
 import json
 import re
 import sys
@@ -44,7 +43,6 @@ def test_the_notebook_runs_and_says_the_same_of_undo_and_fixes(
     about = {"argv": command, "display_name": "here", "language": "python"}
     (kernel / "kernel.json").write_text(json.dumps(about))
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
-    monkeypatch.setattr(asyncio, "get_event_loop_policy", asyncio.get_event_loop_policy)
     notebook = nbformat.read(PATH, as_version=4)
     kept = [printed(c) for c in notebook.cells if c.cell_type == "code"]
     NotebookClient(notebook, timeout=1200, kernel_name="here").execute()
