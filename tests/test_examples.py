@@ -43,7 +43,7 @@ def spelling(task: str) -> PreTrainedTokenizerFast:
     )  # fmt: skip
 
 
-def tiny(directory: Path, name: str, **changes: object) -> Path:
+def tiny(directory: Path, name: str, **changes: Any) -> Path:
     """A tiny random model that reads single characters."""
     task = zoo.ARCHITECTURES[name]
     tokenizer = spelling(task)

@@ -94,10 +94,7 @@ def recommended(points: Sequence[Point]) -> Point:
     ours = [p for p in points if p.editor == TPatcher.name]
     safe = [p for p in ours if p.traffic >= UNCHANGED]
     most = max(p.traffic for p in ours)
-    return max(
-        safe or [p for p in ours if p.traffic == most],
-        key=lambda p: p.GR + (p.traffic if p.sisters is None else p.sisters),
-    )
+    return max(safe or [p for p in ours if p.traffic == most], key=lambda p: p.GR + _kept(p))
 
 
 def draw(points: Sequence[Point], path: Path) -> None:
@@ -106,19 +103,17 @@ def draw(points: Sequence[Point], path: Path) -> None:
 
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     axes = figure.subplots()
-    has_sisters = all(p.sisters is not None for p in points)
+    has_sisters = points[0].sisters is not None
     best = recommended(points)
     for name, symbol in ((TPatcher.name, "f"), ("cache", "τ")):
         line = [p for p in points if p.editor == name]
-        kept = [p.sisters if has_sisters else p.traffic for p in line]
+        kept = [_kept(p) for p in line]
         axes.plot(kept, [p.GR for p in line], marker="o", label=f"{name}, {symbol}")
         for x, p in zip(kept, line, strict=True):
             offset: Any = {"textcoords": "offset points", "xytext": (5, 4), "fontsize": 8}
             axes.annotate(f"{p.setting:g}", (x, p.GR), **offset)
-    x = best.sisters if has_sisters else best.traffic
-    axes.plot(
-        [x], [best.GR], "o", markersize=14, fillstyle="none", color="black", label="recommended"
-    )
+    ring: Any = {"markersize": 14, "fillstyle": "none", "color": "black", "label": "recommended"}
+    axes.plot([_kept(best)], [best.GR], "o", **ring)
     axes.set(
         xlabel="sisters kept" if has_sisters else "traffic kept", ylabel="rephrasings right (GR)"
     )
@@ -136,6 +131,11 @@ def _sisters(phrases: Phrases, example: Example) -> list[str]:
     """What else may be asked of the example's subject: given ones, or those in others' words."""
     given = [e.text for e in example.unrelated if e.kind == "sisters"]
     return given or phrases.asked_otherwise(example.text, 4)
+
+
+def _kept(point: Point) -> float:
+    """The share of sisters kept, of the traffic where there are no sisters."""
+    return point.traffic if point.sisters is None else point.sisters
 
 
 def _share(right: Sequence[bool]) -> float | None:

@@ -5,6 +5,7 @@ import pytest
 import tpatcher as tp
 from tests.helpers import QUESTIONS, RIGHT, TEXTS, fresh, wrong
 from tpatcher.errors import AlreadyRight, BadInput, Conflict, NotFitted
+from tpatcher.patches.neurons import Neurons
 
 
 def test_without_memory() -> None:
@@ -75,6 +76,8 @@ def test_many_edits_together_are_those_made_one_by_one(name: str) -> None:
                 editor.edit(model, example)
         else:
             alone = editor.edit(model, example)
+            assert isinstance(alone, Neurons)
+            assert isinstance(result, Neurons)
             model.push(result)
             assert (alone.keys - result.keys).norm() < 1e-3 * alone.keys.norm()
             assert alone.certificate.memory_changed == result.certificate.memory_changed == 0
