@@ -92,8 +92,14 @@ def fix(
         if wrong is not None:
             examples = [_proposed(edited, one, wrong, abstain, yes)]
         alone = len(examples) == 1
-        for example in track(examples, "fixing", console=console, transient=True, disable=alone):
-            done = _fixed(edited, editor, example, supersede)
+        together = zip(
+            examples, editor.edit_all(edited, examples, supersede=supersede), strict=True
+        )
+        results = track(
+            together, "fixing", len(examples), console=console, transient=True, disable=alone
+        )
+        for example, made in results:
+            done = _pushed(edited, example, made)
             if done["outcome"] == "fixed":
                 seen = pack.write(patches, edited.patches, edited.base, replacing=seen)
             failed += done["outcome"] not in ("fixed", "right already")
@@ -102,27 +108,23 @@ def fix(
         raise typer.Exit(1)
 
 
-def _fixed(model: Any, editor: Any, example: Any, supersede: bool) -> dict[str, Any]:
-    """Fix one mistake of a model, and say how that came out."""
+def _pushed(model: Any, example: Any, made: Any) -> dict[str, Any]:
+    """Push what an edit made on the model, and say how that came out."""
     from tpatcher.errors import AlreadyRight, NotFixed
 
     before = model.answer([example.text])[0]
     done = {"text": example.text, "answer": example.answer, "before": before}
-    try:
-        patch = editor.edit(model, example, supersede=supersede)
-        if patch.certificate.fixed is False:
-            raise NotFixed(
-                f"{example.text!r} does not get the answer {example.answer!r} with the patch that "
-                "was trained, so the patch was not kept"
-            )
-        model.push(patch)
-    except AlreadyRight:
+    if isinstance(made, AlreadyRight):
         return done | {"outcome": "right already"}
-    except TPatcherError as error:
-        what = "not fixed" if isinstance(error, NotFixed) else type(error).__name__
-        return done | {"outcome": what, "error": str(error)}
+    if isinstance(made, TPatcherError):
+        what = "not fixed" if isinstance(made, NotFixed) else type(made).__name__
+        return done | {"outcome": what, "error": str(made)}
+    if made.certificate.fixed is False:
+        why = f"{example.text!r} does not get the answer {example.answer!r} with the patch that "
+        return done | {"outcome": "not fixed", "error": why + "was trained, so it was not kept"}
+    model.push(made)
     now = model.answer([example.text])[0]
-    about = {"id": patch.id, "certificate": patch.certificate.to_json()}
+    about = {"id": made.id, "certificate": made.certificate.to_json()}
     return done | {"outcome": "fixed", "now": now, **about}
 
 

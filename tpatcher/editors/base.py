@@ -56,7 +56,8 @@ class Editor(ABC):
         for example in examples:
             try:
                 patch = self.edit(trial, example, supersede=supersede)
-                trial.push(patch)
+                if patch.certificate.fixed is not False:  # nobody will keep it
+                    trial.push(patch)
             except TPatcherError as error:
                 yield error
             else:
