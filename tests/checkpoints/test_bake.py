@@ -36,7 +36,7 @@ CAN = [
     "opt",
     "llama",
 ]
-CANNOT = ["t5", "t5-gated", "qwen2", "mistral", "gemma2", "phi3", "bloom", "modernbert"]
+CANNOT = ["t5", "t5-gated", "qwen3", "gemma2", "phi3", "bloom", "modernbert"]
 
 
 def patched(name: str) -> Model:
@@ -96,3 +96,43 @@ def test_what_reads_the_whole_text_cannot_be_baked(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedArchitecture, match="reads the whole text"):
         bake(model, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["qwen2", "mistral"])
+def test_what_is_a_llama_in_all_but_its_config_becomes_one(name: str, tmp_path: Path) -> None:
+    model = patched(name)
+    texts = list(served.texts()[:20])
+    assert bake(model, tmp_path / "out", texts) < 1e-4
+    plain = tf.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert type(plain) is tf.LlamaForCausalLM
+    again = Model(plain, zoo.tokenizer("causal"), "causal")
+    assert again.answer(texts) == model.answer(texts)
+    assert plain.config.architectures == ["LlamaForCausalLM"]
+
+
+def test_a_window_is_no_part_of_a_llama(tmp_path: Path) -> None:
+    model = patched("mistral")
+    model.net.config.sliding_window = 16
+    with pytest.raises(UnsupportedArchitecture, match="16 of its 64 positions"):
+        bake(model, tmp_path / "out")
+
+
+def test_spare_neurons_keep_the_shapes(tmp_path: Path) -> None:
+    model = patched("llama")
+    n = len(model.rows())
+    bake(model, tmp_path / "two", spare=3)
+    last = model.pop()
+    bake(model, tmp_path / "one", spare=3 + n - len(model.rows()))
+    shapes = [
+        {k: t.shape for k, t in tf.AutoModelForCausalLM.from_pretrained(p).state_dict().items()}
+        for p in (tmp_path / "one", tmp_path / "two")
+    ]
+    assert shapes[0] == shapes[1]
+    assert last not in model.patches
+
+
+def test_a_quantised_base_is_not_baked(tmp_path: Path) -> None:
+    model = patched("llama")
+    model.net.config.quantization_config = {"quant_method": "bitsandbytes"}
+    with pytest.raises(UnsupportedArchitecture, match=r"quantised.*without quantize="):
+        bake(model, tmp_path / "out")

@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from tpatcher.data.custom import own, read_examples, read_texts
 from tpatcher.data.reader import SkippedLines
 from tpatcher.errors import BadInput
-from tpatcher.example import KINDS, Example
+from tpatcher.example import KINDS, Conversation, Document, Example
 
 CHARACTERS = st.characters(exclude_categories=["Cs"])
 TEXTS = st.text(CHARACTERS).filter(str.strip)
@@ -128,3 +129,25 @@ def test_a_part_must_be_exactly_one_file(tmp_path: Path) -> None:
         (tmp_path / name).write_text("text,answer\nQ?,A\n")
     with pytest.raises(BadInput, match=r"found train\.jsonl and train\.csv"):
         own(tmp_path)
+
+
+def test_conversations_and_documents(tmp_path: Path) -> None:
+    talk = [{"role": "user", "content": "Who?"}]
+    rows: list[dict[str, Any]] = [
+        {"messages": talk}, {"document": "A heron stands."}, {"text": "Where?"}
+    ]  # fmt: skip
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    asked, read, plain = read_texts(tmp_path / "t.jsonl")
+    assert isinstance(asked, Conversation)
+    assert [dict(m) for m in asked.messages] == talk
+    assert isinstance(read, Document)
+    assert plain == "Where?"
+    row = {"text": talk, "answer": "Bo", "match": "contains", "rephrasings": [talk, "And who?"]}
+    (tmp_path / "e.jsonl").write_text(json.dumps(row))
+    (example,) = read_examples(tmp_path / "e.jsonl")
+    assert example.to_json() == row
+    assert example.accepts("It was Bo.")
+    assert not example.accepts("It was Bob.")
+    (tmp_path / "bad.jsonl").write_text(json.dumps({"text": [{"content": "x"}], "answer": "y"}))
+    with pytest.raises(BadInput, match="role"):
+        read_examples(tmp_path / "bad.jsonl")

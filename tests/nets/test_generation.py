@@ -4,6 +4,7 @@ import pytest
 
 import tpatcher as tp
 from tests import zoo
+from tests.chat import chat
 from tests.helpers import TEXTS, fresh
 from tpatcher.errors import NotFixed
 
@@ -85,3 +86,43 @@ def test_chat_template() -> None:
     example = tp.Example("the capital of peru", "lima")
     model.push(tp.TPatcher().fit(model, TEXTS[:20]).edit(model, example))
     assert model.correct([example]) == [True]
+
+
+TALK = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hi."},
+    {"role": "assistant", "content": "Hello!"},
+    {"role": "user", "content": "Who wrote Hamlet?"},
+]
+
+
+def test_a_conversation_is_fixed_like_a_text() -> None:
+    model = chat()
+    example = tp.Example(TALK, "Bacon")  # type: ignore[arg-type]
+    assert model.task.prompt(example.text).endswith("Who wrote Hamlet?</s><s>assistant\n")
+    editor = tp.TPatcher().fit(model, tp.Memory.collect(model, ["Ja?", "Nein?"], background=False))
+    patch = editor.edit(model, example)
+    model.push(patch)
+    assert model.answer([example.text]) == ["Bacon"]
+    back = tp.Example.from_json(example.to_json())
+    assert back == example
+    assert model.correct([back]) == [True]
+
+
+def test_the_limit_of_answers_is_the_callers() -> None:
+    net = zoo.net("gpt2")
+    long = "the a of in on is was were are who"
+    with pytest.raises(NotFixed, match=r"cut after 8; load .* max_new_tokens=11"):
+        tp.Model(net, zoo.tokenizer("causal"), "causal").task.target("what", long)
+    model = tp.Model(net, zoo.tokenizer("causal"), "causal", max_new_tokens=12)
+    assert len(model.task.target("what", long)) == 11
+    with pytest.raises(tp.errors.BadInput, match="classifies"):
+        tp.Model(zoo.net("bert"), zoo.tokenizer("classify"), "classify", max_new_tokens=3)
+
+
+def test_strings_to_stop_at_pass_through() -> None:
+    said = chat().answer(["Who?"])[0]
+    net = chat().net
+    net.generation_config.stop_strings = [said[2]]
+    stopped = tp.Model(net, chat().tokenizer, "causal")
+    assert stopped.answer(["Who?"]) == [said[: said.index(said[2]) + 1]]

@@ -257,3 +257,16 @@ def test_health_page_and_documents_are_there(client: TestClient) -> None:
     )
     about = client.get("/v1/model").json()
     assert about["labels"] == ["no", "yes", "maybe"] and about["role"] == "admin"
+
+
+def test_a_conversation_is_fixed(tmp_path: Path) -> None:
+    talk = [{"role": "user", "content": "who wrote hamlet ?"}]
+    with served.client(tmp_path / "s.db", "gpt2") as client:
+        refused = client.post("/v1/fixes", json={"messages": talk, "answer": "paris"})
+        assert refused.status_code == 422
+        assert "no chat template" in refused.text
+        both = {"messages": talk, "text": "who ?", "answer": "paris"}
+        assert client.post("/v1/fixes", json=both).status_code == 422
+        assert client.post("/v1/fixes", json={"answer": "paris"}).status_code == 422
+        odd = {"messages": [{"content": "who ?"}], "answer": "paris"}
+        assert client.post("/v1/fixes", json=odd).status_code == 422

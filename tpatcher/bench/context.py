@@ -122,9 +122,15 @@ class Context:
         items = [*editor.solver.items(self.memory), *self.traffic]
         paper = isinstance(editor.solver, Paper)  # D_val tells it when to stop
         held_out, skip_bos = list(self.split.val) if paper else [], editor.solver.skips_bos
+        background = editor.solver.background and self.model.task.name == "causal"
         lines = [
             f"{i}\t" if isinstance(i, str) else f"{i.text}\t{i.answer}"
-            for i in [*items, *(["without <s>"] if skip_bos else []), *held_out]
+            for i in [
+                *items,
+                *(["without <s>"] if skip_bos else []),
+                *(["with a background"] if background else []),
+                *held_out,
+            ]
         ]
         about = "\n".join(lines)
         name = f"memory-{digest(f'{self.model.base.fingerprint} {editor.layer} {about}')[:16]}"
@@ -137,6 +143,7 @@ class Context:
             progress=self.progress,
             held_out=held_out,
             skip_bos=skip_bos,
+            background=editor.solver.background,
         )
 
 

@@ -15,6 +15,7 @@ from transformers.pytorch_utils import Conv1D
 
 from tpatcher import files
 from tpatcher.checkpoints import onnx as graph
+from tpatcher.checkpoints.llama import as_llama
 from tpatcher.errors import NotExported, UnsupportedArchitecture
 from tpatcher.models.loading import AUTO, load
 from tpatcher.models.model import Model
@@ -29,18 +30,24 @@ PACK = "share the patches as a pack instead (save_patches), which works on every
 
 
 def bake(
-    model: Model, directory: str | Path, texts: Sequence[str] = (), *, onnx: bool = False
+    model: Model,
+    directory: str | Path,
+    texts: Sequence[str] = (),
+    *,
+    onnx: bool = False,
+    spare: int = 0,
 ) -> float:
     """Write the model with its patches as a stock checkpoint; returns the largest logit difference.
 
     The checkpoint is loaded by the plain Auto classes and compared with the model on the patches'
     own examples and on `texts`. If an answer or a logit differs, nothing is left behind. With
-    `onnx`, the same model is written as model.onnx too, and compared as well.
+    `onnx`, the same model is written as model.onnx too, and compared as well. With `spare`, every
+    layer has so many neurons of zeros more, so that later fixes change values and no shapes.
     """
     if onnx:
         graph.check_installed()
     with files.new_directory(directory) as made:
-        _baked(model).save_pretrained(made)
+        _baked(model, spare).save_pretrained(made)
         model.tokenizer.save_pretrained(made)
         asked = [p.example.text for p in model.patches if p.example] + list(texts) + ["hello"]
         asked = list(dict.fromkeys(asked))
@@ -51,8 +58,9 @@ def bake(
     return apart
 
 
-def _baked(model: Model) -> PreTrainedModel:
+def _baked(model: Model, spare: int) -> PreTrainedModel:
     """A stock net with the patches among its weights."""
+    _check_plain(model)
     other = [p.kind for p in model.patches if not isinstance(p, Neurons) and p.kind != "weights"]
     if other:
         raise UnsupportedArchitecture(
@@ -65,7 +73,7 @@ def _baked(model: Model) -> PreTrainedModel:
             f"checkpoint cannot: make it again with MaxMargin(reads='position'), or {PACK}"
         )
     layers = range(-len(ffn.layers(model.net)), 0)
-    more = max(len(model.rows(layer)) for layer in layers)
+    more = max(len(model.rows(layer)) for layer in layers) + spare
     if not more:
         return model.net
     config, wider = _widened(model, more)
@@ -89,6 +97,21 @@ def _baked(model: Model) -> PreTrainedModel:
     return net.to(model.net.dtype).eval()
 
 
+def _check_plain(model: Model) -> None:
+    """Refuse a base whose weights are not simply its own: they would have to be changed first."""
+    config = model.net.config
+    if getattr(config, "quantization_config", None) is not None:
+        raise UnsupportedArchitecture(
+            f"{model.name} is quantised, and fixes baked into it would be rounded with it: load "
+            f"the base without quantize= and bake that, or {PACK}"
+        )
+    if any("lora_" in name for name, _ in model.net.named_parameters()):
+        raise UnsupportedArchitecture(
+            f"{model.name} has an adapter of peft beside its weights: merge it first "
+            f"(merge_and_unload), fix that model and bake it, or {PACK}"
+        )
+
+
 def _widened(model: Model, more: int) -> tuple[PreTrainedConfig, PreTrainedModel]:
     """A config whose feed-forward layers have `more` neurons and biases, and its net on meta."""
     place = ffn.find(model.net)
@@ -97,10 +120,11 @@ def _widened(model: Model, more: int) -> tuple[PreTrainedConfig, PreTrainedModel
     shape = list(stock.weight.shape)
     shape[axis] += more
     lacking = f"has no setting for the width of its layers (looked for {', '.join(WIDTHS)})"
+    stock_config = as_llama(model.net.config)
     for name in WIDTHS:
-        if not hasattr(model.net.config, name):
+        if not hasattr(stock_config, name):
             continue
-        config = deepcopy(model.net.config)
+        config = deepcopy(stock_config)
         setattr(config, name, shape[axis])
         if hasattr(config, "mlp_bias"):  # Llama's biases, which can be switched on
             config.mlp_bias = True

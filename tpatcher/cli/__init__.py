@@ -6,7 +6,7 @@ from rich.console import Console
 
 # Each module adds its commands, and --help lists them in this order.
 # isort: off
-from tpatcher.cli import fixes, service, reports, experiments  # noqa: F401
+from tpatcher.cli import fixes, service, reports, experiments, wild  # noqa: F401
 
 # isort: on
 from tpatcher.cli.common import app as app

@@ -24,15 +24,23 @@ Traffic = Annotated[
     Option(help="Ordinary texts to leave alone: .txt, .jsonl or .csv, no labels needed."),
 ]
 Preset = Literal["fast", "paper"]
+MaxNewTokens = Annotated[int | None, Option(help="The most tokens that an answer may have.", min=1)]
+Dtype = Annotated[
+    Literal["float32", "float16", "bfloat16"] | None,
+    Option(help="What the model computes in; the checkpoint's own if not given."),
+]
+Quantize = Annotated[
+    Literal["4bit", "8bit"] | None, Option(help="Load the weights in so many bits (bitsandbytes).")
+]
 Device = Annotated[str | None, Option(help="cpu, cuda, auto …; the model's own if not given.")]
 
 
-def opened(name: str, patches: Path | None, device: str | None) -> Any:
-    """The model, with the fixes in a directory."""
+def opened(name: str, patches: Path | None, device: str | None, **options: Any) -> Any:
+    """The model, with the fixes in a directory; options are those of `load`."""
     from tpatcher.models.loading import load
 
     logging_off()
-    return load(name, patches=patches, device=device)
+    return load(name, patches=patches, device=device, **options)
 
 
 def plain(text: object, keep: str = "\u200c\u200d") -> str:

@@ -10,9 +10,12 @@ from typer import Argument, Option
 
 from tpatcher.cli.common import (
     Device,
+    Dtype,
+    MaxNewTokens,
     ModelName,
     Patches,
     Preset,
+    Quantize,
     Traffic,
     app,
     console,
@@ -50,6 +53,9 @@ def fix(
         Preset, Option(help="fast, or paper: neurons trained as in the paper.")
     ] = "fast",
     device: Device = None,
+    max_new_tokens: MaxNewTokens = None,
+    dtype: Dtype = None,
+    quantize: Quantize = None,
 ) -> None:
     """Fix one mistake, or a file of them, and keep the fixes in a directory.
 
@@ -69,7 +75,14 @@ def fix(
     failed = 0
     with pack.lock(patches, waiting=lambda: _say_waiting(patches)):
         seen = pack.index(patches)
-        edited = opened(model, patches if seen else None, device)
+        edited = opened(
+            model,
+            patches if seen else None,
+            device,
+            max_new_tokens=max_new_tokens,
+            dtype=dtype,
+            quantize=quantize,
+        )
         editor = TPatcher(solver=solver(preset))
         editor.fit(edited, _memory(edited, patches, traffic, preset))
         if wrong is not None:
@@ -106,9 +119,15 @@ def answer(
     texts: Annotated[list[str], Argument(help="The texts to answer.")],
     patches: Annotated[Path | None, Option(help="The directory that keeps the fixes.")] = None,
     device: Device = None,
+    max_new_tokens: MaxNewTokens = None,
+    dtype: Dtype = None,
+    quantize: Quantize = None,
 ) -> None:
     """Answer texts with a model and its fixes."""
-    for one in opened(model, patches, device).answer(texts):
+    edited = opened(
+        model, patches, device, max_new_tokens=max_new_tokens, dtype=dtype, quantize=quantize
+    )
+    for one in edited.answer(texts):
         typer.echo(plain(one, keep="\u200c\u200d\n\t"))
 
 
@@ -118,6 +137,9 @@ def undo(
     patches: Patches,
     ids: Annotated[list[str], Argument(help="The fixes to remove, as `log` names them.")],
     device: Device = None,
+    max_new_tokens: MaxNewTokens = None,
+    dtype: Dtype = None,
+    quantize: Quantize = None,
 ) -> None:
     """Remove fixes; what the others do stays the same, bit for bit."""
     from tpatcher.errors import BadInput
@@ -127,7 +149,9 @@ def undo(
         raise BadInput(f"{patches} is not a pack of patches: it has no {pack.INDEX}")
     with pack.lock(patches, waiting=lambda: _say_waiting(patches)):
         seen = pack.index(patches)
-        edited = opened(model, patches, device)
+        edited = opened(
+            model, patches, device, max_new_tokens=max_new_tokens, dtype=dtype, quantize=quantize
+        )
         for one in ids:
             for broken in edited.remove(one):
                 text = broken.example.text if broken.example else broken.id
@@ -174,11 +198,14 @@ def bake(
     onnx: Annotated[
         bool, Option(help="Write OUT/model.onnx too: one forward pass, logits out.")
     ] = False,
+    spare: Annotated[
+        int, Option(help="Neurons of zeros for later fixes, which then change no shape.", min=0)
+    ] = 0,
 ) -> None:
     """Write a stock checkpoint that has the fixes in its weights and runs without tpatcher."""
     from tpatcher.checkpoints.bake import bake as write
 
-    apart = write(opened(model, patches, None), out, onnx=onnx)
+    apart = write(opened(model, patches, None), out, onnx=onnx, spare=spare)
     console.print(f"baked: {out}; its logits differ by at most {apart:.1e}")
 
 
@@ -227,7 +254,10 @@ def _memory(model: Any, patches: Path, traffic: Path | None, preset: str) -> Any
         raise NotFitted(f"{error} (--traffic FILE)") from error
     if preset == "paper" and isinstance(items[0], str):
         _say_own_answers(str(traffic))
-    memory = Memory.collect(model, items, progress=True, skip_bos=SOLVERS[preset].skips_bos)
+    chosen = SOLVERS[preset]()
+    memory = Memory.collect(
+        model, items, progress=True, skip_bos=chosen.skips_bos, background=chosen.background
+    )
     memory.save(kept[0])
     return memory
 

@@ -8,7 +8,18 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from tpatcher.cli.common import Device, ModelName, app, console, logging_off, opened, verbatim
+from tpatcher.cli.common import (
+    Device,
+    Dtype,
+    MaxNewTokens,
+    ModelName,
+    Quantize,
+    app,
+    console,
+    logging_off,
+    opened,
+    verbatim,
+)
 
 Traffic = Annotated[Path | None, Option(help="Texts that the model is used on, to be left alone.")]
 Canaries = Annotated[Path | None, Option(help="Examples that must stay right.")]
@@ -58,6 +69,9 @@ def serve(
         int, Option(help="Seconds that running requests get to end after SIGTERM.")
     ] = 30,
     device: Device = None,
+    max_new_tokens: MaxNewTokens = None,
+    dtype: Dtype = None,
+    quantize: Quantize = None,
 ) -> None:
     """Serve a model: report a mistake, and the next user gets the right answer."""
     from tpatcher.service import serve as run
@@ -80,6 +94,9 @@ def serve(
         abstention=abstain,
         drain=drain,
         device=device,
+        max_new_tokens=max_new_tokens,
+        dtype=dtype,
+        quantize=quantize,
         limits=Limits(deadline=deadline, fixes_a_day=fixes_a_day),
     )
 

@@ -7,7 +7,7 @@ from tpatcher.data.formats import FORMATS, Row
 from tpatcher.data.reader import kind, read
 from tpatcher.data.split import Split, by_ratio
 from tpatcher.errors import BadInput
-from tpatcher.example import Example
+from tpatcher.example import Conversation, Document, Example
 
 TEXT = ("text", "question", "claim", "sentence", "input", "src")
 
@@ -15,6 +15,7 @@ TEXT = ("text", "question", "claim", "sentence", "input", "src")
 def read_examples(path: Path | str, *, skip_bad: bool = False) -> list[Example]:
     """The examples of a file with `text`, `answer` and optional `also` and `rephrasings`.
 
+    In JSON a text may be a list of messages, and `match` say how answers are compared.
     In CSV and TSV a bar separates the elements of a list: `rephrasings` may be "one|another".
     """
     make = _of_cells if kind(path) in (".csv", ".tsv") else _of_json
@@ -22,8 +23,17 @@ def read_examples(path: Path | str, *, skip_bad: bool = False) -> list[Example]:
 
 
 def read_texts(path: Path | str, *, skip_bad: bool = False) -> list[str]:
-    """The texts of a file: one a line in a .txt, elsewhere the field `text` or its like."""
-    return read(path, lambda row: text(row, *TEXT), skip_bad=skip_bad)
+    """The texts of a file: one a line in a .txt, elsewhere the field `text` or its like.
+
+    A row may be a conversation (`messages`), or a `document`, of which every position counts.
+    """
+    return read(path, _text_of, skip_bad=skip_bad)
+
+
+def _text_of(row: Row) -> str:
+    if "messages" in row or isinstance(row.get("text"), list):
+        return Conversation(row.get("messages") or row["text"])
+    return Document(text(row, "document")) if "document" in row else text(row, *TEXT)
 
 
 def own(path: Path | str, *, seed: int = 0, skip_bad: bool = False) -> Split:
@@ -45,7 +55,8 @@ def own(path: Path | str, *, seed: int = 0, skip_bad: bool = False) -> Split:
 def _of_json(row: Row) -> Example:
     """An example from a JSON object; its text and its answer must not be blank."""
     for name in ("text", "answer"):
-        text(row, name)
+        if name == "answer" or not isinstance(row.get(name), list):  # a list of messages
+            text(row, name)
     return Example.from_json(row)
 
 

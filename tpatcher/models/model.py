@@ -11,17 +11,21 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from tpatcher.errors import BadInput, NotRemovable
+from tpatcher.errors import BadInput, NotRemovable, unknown
 from tpatcher.example import Example
 from tpatcher.nets import ffn
 from tpatcher.nets import tail as tails
-from tpatcher.nets.generation import TASKS
+from tpatcher.nets.causal import Causal
+from tpatcher.nets.generation import Generate, Seq2Seq
 from tpatcher.nets.reading import Reads
 from tpatcher.nets.rows import Rows
+from tpatcher.nets.tasks import Classify, Task
 from tpatcher.nets.twin import twin
 from tpatcher.patches import KINDS, pack
 from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons, stack
+
+TASKS: dict[str, type[Task]] = {t.name: t for t in (Classify, Seq2Seq, Causal)}
 
 
 class Model:
@@ -32,8 +36,14 @@ class Model:
     """
 
     def __init__(
-        self, net: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, task: str, name: str = ""
+        self,
+        net: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        task: str,
+        name: str = "",
+        max_new_tokens: int | None = None,
     ) -> None:
+        """`max_new_tokens` limits generated answers, if not the net's own generation config."""
         self.net, self.tokenizer = net.eval(), tokenizer
         self.name = name or net.name_or_path or type(net).__name__
         self.patches: tuple[Patch, ...] = ()
@@ -42,7 +52,7 @@ class Model:
         for key, parameter in net.named_parameters():
             if not torch.isfinite(parameter).all():
                 raise BadInput(f"{self.name}: {key} holds NaN or infinity; load sound weights")
-        self.tail, self.task = tails.find(net, TASKS[task](net, tokenizer))
+        self.tail, self.task = tails.find(net, _task(task, net, tokenizer, max_new_tokens))
         self.base = pack.Base(self.name, fingerprint(net))
 
     @torch.inference_mode()
@@ -185,6 +195,20 @@ class Model:
         moved = {p.id for p in before}.symmetric_difference(p.id for p in patches)
         if not all(is_last(p) for p in (*before, *patches) if p.id in moved):
             self._probes = {}
+
+
+def _task(
+    name: str, net: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, limit: int | None
+) -> Task:
+    """The task of this name for a net; only what is generated has a limit."""
+    if name not in TASKS:
+        raise unknown("task", name, TASKS)
+    kind = TASKS[name]
+    if issubclass(kind, Generate):
+        return kind(net, tokenizer, limit)
+    if limit is not None:
+        raise BadInput(f"max_new_tokens={limit} was given, but a model that classifies writes none")
+    return kind(net, tokenizer)
 
 
 def is_last(patch: Patch) -> bool:

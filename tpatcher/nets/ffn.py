@@ -16,6 +16,7 @@ from tpatcher.errors import BadInput, UnsupportedArchitecture
 from tpatcher.nets.rows import Activation, Rows
 
 GATES = ("gate_proj", "wi_0", "w1")  # in a gated FFN: the matrix whose output is activated
+BASE = "base_layer"  # where PEFT keeps the matrix that it adapts
 Read = Callable[[Tensor], Tensor]
 DIMS = {nn.Linear: ("in_features", "out_features"), Conv1D: ("nx", "nf")}
 
@@ -31,6 +32,8 @@ class Wrapped(nn.Module):
         super().__init__()
         for name, parameter in inner.named_parameters(recurse=False):
             self.register_parameter(name, parameter)
+        for name, part in inner.named_children():  # of a matrix that PEFT has adapted
+            self.add_module(name, part)
         self.hidden = (inner,)
 
     @property
@@ -190,8 +193,12 @@ def find(net: nn.Module, layer: int = -1) -> FFN:
 
 def _matrices(block: nn.Module) -> Iterator[tuple[str, tuple[int, int]]]:
     """The matrices of a block that are no part of attention: name, (inputs, outputs)."""
-    for name, module in block.named_modules():
-        stock = unwrap(module)
+    named = dict(block.named_modules())
+    adapted = [f"{name}." for name, module in named.items() if hasattr(module, BASE)]
+    for name, module in named.items():
+        if any(name.startswith(one) for one in adapted):
+            continue
+        stock = getattr(unwrap(module), BASE, unwrap(module))
         dims = next((d for kind, d in DIMS.items() if isinstance(stock, kind)), None)
         if dims and not any("att" in part.lower() for part in name.split(".")):
             yield name, (getattr(stock, dims[0]), getattr(stock, dims[1]))

@@ -44,11 +44,11 @@ class Probe:
 
         return hook
 
-    def run(self, forced: TeacherForced) -> tuple[Any, dict[str, Tensor]]:
+    def run(self, forced: TeacherForced, **options: Any) -> tuple[Any, dict[str, Tensor]]:
         """The net's output, and what entered each named module at the answer positions."""
         self.local.seen = {}
         device = self.net.device
-        output = self.net(**forced.on(device))
+        output = self.net(**forced.on(device), **options)
         ids = forced.inputs.get("decoder_input_ids", forced.inputs["input_ids"])
         at = (forced.row * ids.shape[1] + forced.column).to(device)
         if self.reader is not None:
@@ -203,7 +203,7 @@ def _trace(
     ran: list[tuple[str, Tensor, Tensor]] = []
     stack: list[Any] = []
     for name, module in watched.named_modules():
-        if not any(True for _ in module.children()):
+        if name == second or not any(True for _ in module.children()):  # PEFT's have parts
             module.register_forward_hook(_note(name, ran))
     watched.get_submodule(owner).register_forward_hook(
         lambda module, args, output: stack.extend([len(ran), output])

@@ -5,7 +5,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -29,6 +29,11 @@ class TeacherForced:
     column: Tensor
     tokens: Tensor
     step: Tensor
+
+    def at(self, positions: Tensor) -> Self:
+        """The same batch with some of its positions alone."""
+        names = ("row", "column", "tokens", "step")
+        return replace(self, **{name: getattr(self, name)[positions] for name in names})
 
     def on(self, device: torch.device) -> dict[str, Tensor]:
         """The inputs to call the net with, on its device."""

@@ -30,6 +30,8 @@ class Certificate:
     memory_above_beta: int | None = None  # memory queries that respond above the paper's β
     memory_response: float | None = None  # the largest response of memory that could be hurt
     past_fixes_response: float | None = None  # the same of earlier fixes
+    # memory queries that were checked, by what they are of: answers, prompts, documents …
+    memory: Mapping[str, int] = field(default_factory=dict)
     # texts much like the example that ask something else, by kind: they answer as before
     contrast: Mapping[str, int] = field(default_factory=dict)
     response: tuple[float, ...] = ()  # of each new neuron to its own mistake: above 0 it fires
@@ -42,7 +44,7 @@ class Certificate:
         """A plain dict that leaves out what was not checked."""
         known = {f.name: getattr(self, f.name) for f in fields(self)}
         known |= {"response": list(self.response), "confidence": dict(self.confidence)}
-        known["contrast"] = dict(self.contrast)
+        known |= {"contrast": dict(self.contrast), "memory": dict(self.memory)}
         return {name: value for name, value in known.items() if value not in (None, [], {})}
 
     @classmethod

@@ -74,7 +74,7 @@ class Neurons(Patch):
     def apply(cls, net: nn.Module, before: Sequence[Patch], after: Sequence[Patch]) -> None:
         for layer in {p.layer for p in (*before, *after) if isinstance(p, Neurons)}:
             place = ffn.find(net, layer)
-            device = net.get_submodule(place.first).weight.device
+            device = next(net.get_submodule(place.first).parameters()).device
             reading.widen(net, place, stack(after, layer, place.width).to(device))  # type: ignore[arg-type]
 
 

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
 
-from tpatcher.example import Example
+from tpatcher.errors import BadInput
+from tpatcher.example import Conversation, Example
 from tpatcher.service.limits import Limits
 from tpatcher.service.live import FixResult
 from tpatcher.store.store import Fix
@@ -79,9 +80,10 @@ class Imported(BaseModel):
 
 
 class NewFix(Body):
-    """A text, its right answer or a wrong one, and other ways to ask it."""
+    """A text or a conversation, its right answer or a wrong one, and other ways to ask it."""
 
-    text: Text
+    text: Text = ""
+    messages: list[dict[str, Any]] = Field(default_factory=list, max_length=MAX_ITEMS)
     answer: Annotated[str, Field(min_length=1)] | None = None
     wrong: Annotated[str, Field(min_length=1)] | None = None  # only this is known
     confirmed: StrictBool = False  # what is proposed instead of `wrong` goes live at once
@@ -90,6 +92,18 @@ class NewFix(Body):
     dry_run: StrictBool = False
     supersede: StrictBool = False  # change what an earlier fix of the same text says
     report: Annotated[StrictInt, Field(ge=1, le=2**31 - 1)] | None = None  # settles this report
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "NewFix":
+        """Take messages as the text that they are."""
+        if bool(self.text) == bool(self.messages):
+            raise ValueError("give either text or messages")
+        if self.messages:
+            try:
+                self.text = Conversation(self.messages)
+            except BadInput as error:
+                raise ValueError(str(error)) from error
+        return self
 
     @property
     def waits(self) -> bool:

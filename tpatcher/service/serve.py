@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -49,10 +50,12 @@ def serve(
     device: str | None = None,
     drain: int = 30,
     limits: Limits | None = None,
+    **options: Any,
 ) -> None:
     """Serve a model until SIGTERM or SIGINT, then give running requests `drain` seconds to end.
 
-    An edit that is not done by then is stopped, and nothing of it is kept.
+    An edit that is not done by then is stopped, and nothing of it is kept. Further options are
+    those of `load`.
     """
     access = Access.read(tokens) if tokens is not None else Access()
     if not access.tokens and not is_loopback(host):
@@ -62,7 +65,7 @@ def serve(
         )
     name, url = follow(model_name, store)
     app = build(
-        load(name, task=task, device=device),
+        load(name, task=task, device=device, **options),
         url,
         name=model_name,
         traffic=traffic,

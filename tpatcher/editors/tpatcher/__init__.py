@@ -69,6 +69,7 @@ class TPatcher(Editor):
                 progress=self.progress,
                 held_out=held_out,
                 skip_bos=self.solver.skips_bos,
+                background=self.solver.background,
             )
         self.solver.prepare(self.memory)
         return self

@@ -39,6 +39,7 @@ def check(
         memory_response=_largest(at_risk[:, :n]),
         past_fixes_response=_largest(at_risk[:, fixes]),
         memory_above_beta=int((at_risk[:, :n] > beta + 1e-4).any(0).sum()),
+        memory=memory.counts,
     )
     if not isinstance(mistake.positions, CachedPositions):
         return set(), certificate

@@ -16,6 +16,7 @@ from torch import Tensor
 from tpatcher.editors import deadline
 from tpatcher.editors.tpatcher import keys, values
 from tpatcher.editors.tpatcher.check import Responses, check
+from tpatcher.editors.tpatcher.contexts import contexts
 from tpatcher.editors.tpatcher.contrast import Contrast
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes, make_patch
@@ -61,7 +62,9 @@ class MaxMargin(Solver):
     """Keys of largest margin in a few passes over the memory; no training by steps."""
 
     name: ClassVar[str] = "fast"
+    background: ClassVar[bool] = True
     reads: Reads = "position"  # type: ignore[misc]
+    contexts: bool = True  # a question of a language model is fixed in other contexts too
     contrast: int = 0  # contrast texts that a key is held against, at most
     contrast_crossing: float = 0.1  # f, measured from the nearest of them
     crossing: float | None = None  # f; None: by task and size of the memory
@@ -187,8 +190,10 @@ class MaxMargin(Solver):
             must_avoid=must_avoid,
             contrast=len(contrast.trace.tokens) if contrast else 0,
         )
-        crossing = self.crossing_for(mistake.model.task.generates, len(memory))
-        found = keys.solve(_positives(mistake), negatives, crossing.duals, self.width)
+        crossing = self.crossing_for(mistake.model.task.generates, memory.n_answers)
+        found = keys.solve(
+            _positives(mistake, self.contexts), negatives, crossing.duals, self.width
+        )
         key_rows, bias, responses = [], [], []
         for key in found:
             zero, scale = self._threshold(mistake, negatives, key, crossing.fraction, beta)
@@ -263,10 +268,12 @@ class MaxMargin(Solver):
         return found, probability
 
 
-def _positives(mistake: Mistake) -> list[Tensor]:
+def _positives(mistake: Mistake, in_contexts: bool) -> list[Tensor]:
     """For each wrong position, the queries (p, d) that its neuron must fire on."""
     queries = [mistake.queries.cpu()]
     texts = list(mistake.example.rephrasings)
+    if in_contexts:
+        texts += contexts(mistake.model, mistake.example.text)
     if texts:
         targets, reads = [mistake.target] * len(texts), mistake.positions.reads
         found = trace(mistake.model, texts, targets, mistake.layer, reads)

@@ -14,11 +14,14 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from tpatcher import files
+from tpatcher.editors.tpatcher import background as backgrounds
+from tpatcher.editors.tpatcher import collecting
+from tpatcher.editors.tpatcher.collecting import KINDS
 from tpatcher.editors.tpatcher.phrases import Phrases
 from tpatcher.errors import BadInput, Damaged
 from tpatcher.example import Example, text_of
 from tpatcher.models.model import Model
-from tpatcher.models.traces import Trace, traces
+from tpatcher.models.traces import traces
 from tpatcher.nets.reading import Reads
 
 BLOCK = 16_384  # rows that are looked at together
@@ -29,7 +32,8 @@ class Memory:
     """Queries (N, d), what the model answers there, and the mean and covariance of all of them.
 
     Every array is held once. `answers`, `states` and `texts` may be missing: then every query
-    counts as one that could be hurt, and none can be named or checked through the tail.
+    counts as one that could be hurt, and none can be named or checked through the tail. `kinds`
+    are indices into KINDS, what each query is of.
     `held_out` are queries (M, d) of other examples, D_val in the paper, by which the paper's
     solver decides when to stop; a tenth of the memory serves for that if there are none.
     """
@@ -43,6 +47,7 @@ class Memory:
         gap: Tensor | None = None,
         texts: Sequence[str] = (),
         held_out: Tensor | None = None,
+        kinds: Tensor | None = None,
     ) -> None:
         if queries.dim() != 2 or len(queries) < 2:
             raise BadInput(
@@ -50,7 +55,7 @@ class Memory:
             )
         self.queries, self.answers, self.states = queries, answers, states
         self.owner, self.gap, self.texts = owner, gap, list(texts)
-        self.held_out = held_out
+        self.held_out, self.kinds = held_out, kinds
         self._index = {text: i for i, text in enumerate(self.texts)}
 
     def __len__(self) -> int:
@@ -74,31 +79,32 @@ class Memory:
         map_above: int = MAP_ABOVE,
         held_out: Sequence[str | Example] = (),
         skip_bos: bool = False,
+        background: bool = True,
     ) -> Self:
-        """The queries at the answer positions of texts or examples, and their states.
+        """The queries at the positions of texts or examples (see `collecting.collect`).
 
-        A plain text is followed along the model's own answer, an Example along its right one.
-        With `skip_bos`, a first position that only says <s> is left out.
+        With `skip_bos`, a first position that only says <s> is left out. A language model has a
+        background beside them, unless that is turned off; then it needs no texts at all.
         """
-        if not items:
+        if not items and not (background and backgrounds.wanted(model)):
             raise BadInput("a memory needs texts; none were given")
-        answers, gap, owner, width = [], [], [], {"queries": 0, "states": 0}
+        answers, gap, owner, kinds, width = [], [], [], [], {"queries": 0, "states": 0}
         with ExitStack() as stack:  # to unnamed files first, so that nothing is ever held twice
             files: dict[str, Any] = {n: stack.enter_context(TemporaryFile()) for n in width}
-            batches, total = traces(model, items, layer, reads=reads), -(-len(items) // 32)
+            batches = collecting.collect(model, items, layer, reads, background, skip_bos)
             label, hidden = "collecting queries", not progress
-            for part, _, seen in track(batches, label, total, transient=True, disable=hidden):
-                seen = _without_bos(model, seen) if skip_bos else seen
+            for seen, kind in track(batches, label, None, transient=True, disable=hidden):
                 for name, file in files.items():
                     block: Tensor = getattr(seen, name).to(dtype).cpu()
                     width[name] = block.shape[1]
                     file.write(block.numpy().tobytes())
                 answers.append(seen.best)
                 gap.append(seen.gap)
-                owner.append(torch.tensor(part)[seen.owner])
-            held = {n: _held(file, dtype, width[n], map_above) for n, file in files.items()}
+                owner.append(seen.owner)
+                kinds.append(kind)
+            held = {n: collecting.held(f, dtype, width[n], map_above) for n, f in files.items()}
         others = [seen for _, _, seen in traces(model, held_out, layer, reads=reads)]
-        others = [_without_bos(model, seen) if skip_bos else seen for seen in others]
+        others = [collecting.without_bos(model, seen) if skip_bos else seen for seen in others]
         return cls(
             queries=held["queries"],
             answers=torch.cat(answers),
@@ -109,7 +115,21 @@ class Memory:
             held_out=torch.cat([seen.queries.to(dtype).cpu() for seen in others])
             if others
             else None,
+            kinds=torch.cat(kinds),
         )
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """How many queries there are of each kind, if that is known."""
+        if self.kinds is None:
+            return {}
+        number = torch.bincount(self.kinds.long(), minlength=len(KINDS)).tolist()
+        return {kind: n for kind, n in zip(KINDS, number, strict=True) if n}
+
+    @property
+    def n_answers(self) -> int:
+        """How many queries are of answers; all of them, if their kinds are not known."""
+        return self.counts.get("answers", 0) if self.counts else len(self)
 
     @cached_property
     def mean(self) -> Tensor:
@@ -167,7 +187,10 @@ class Memory:
 
     def text_of(self, row: int) -> str:
         """The text that a query came from, as far as it is known."""
-        return self.texts[int(self.owner[row])] if self.owner is not None else f"query {row}"
+        if self.owner is None:
+            return f"query {row}"
+        owner = int(self.owner[row])
+        return self.texts[owner] if owner >= 0 else "text of the background"
 
     @cached_property
     def phrases(self) -> Phrases:
@@ -209,6 +232,7 @@ class Memory:
         progress: bool = False,
         held_out: Sequence[str | Example] = (),
         skip_bos: bool = False,
+        background: bool = True,
     ) -> Self:
         """The memory in a directory, collected and saved there first if there is none."""
         if not (Path(directory) / "memory.json").is_file():
@@ -220,6 +244,7 @@ class Memory:
                 progress=progress,
                 held_out=held_out,
                 skip_bos=skip_bos,
+                background=background,
             )
             made.save(directory)
         return cls.load(directory)
@@ -245,31 +270,5 @@ class Memory:
             raise Damaged(f"the memory in {path} cannot be read: {error}") from error
 
 
-ARRAYS = ["queries", "answers", "states", "owner", "gap", "held_out"]
+ARRAYS = ["queries", "answers", "states", "owner", "gap", "held_out", "kinds"]
 RIDGE = 1e-3  # of the mean variance
-
-
-def _without_bos(model: Model, seen: Trace) -> Trace:
-    """A trace without the first positions of answers that say a token which is always the same."""
-    config = getattr(model.net, "generation_config", None)
-    always = [model.tokenizer.bos_token_id, getattr(config, "forced_bos_token_id", None)]
-    always = [token for token in always if token is not None]
-    if not model.task.generates or not always:
-        return seen
-    first = seen.owner.diff(prepend=torch.tensor([-1])) != 0
-    keep = ~(first & torch.isin(seen.tokens, torch.tensor(always)))
-    return Trace(**{name: held[keep.to(held.device)] for name, held in vars(seen).items()})
-
-
-def _held(file: Any, dtype: torch.dtype, width: int, map_above: int) -> Tensor:
-    """The rows that were written to an unnamed file: in memory, or mapped where they are many."""
-    kind = np.float16 if dtype == torch.float16 else np.float32
-    size = file.tell()
-    if width == 0:
-        return torch.empty(0)
-    if size > map_above:
-        array: Any = np.memmap(file, dtype=kind, mode="r+", shape=(size // kind().nbytes,))
-    else:
-        file.seek(0)
-        array = np.fromfile(file, dtype=kind)
-    return torch.from_numpy(array).view(-1, width)

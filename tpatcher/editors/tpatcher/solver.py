@@ -19,6 +19,7 @@ class Solver(ABC):
     name: ClassVar[str]
     reads: ClassVar[Reads] = "position"  # what keys of the last layer read
     skips_bos: ClassVar[bool] = False  # its memory leaves out positions that only say <s>
+    background: ClassVar[bool] = False  # its memory of a language model has one
 
     @abstractmethod
     def solve(self, mistake: Mistake, memory: Memory, past: PastFixes) -> Neurons:

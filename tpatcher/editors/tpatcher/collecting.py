@@ -1,0 +1,86 @@
+"""Collecting a memory: which positions of which texts it holds, and how they get there."""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tpatcher.editors.tpatcher import background as backgrounds
+from tpatcher.example import Example, text_of
+from tpatcher.models.everywhere import read, readings
+from tpatcher.models.model import Model
+from tpatcher.models.traces import Trace, traces
+from tpatcher.nets.causal import Causal, finished
+from tpatcher.nets.reading import Reads
+
+# What a position is of: an answer, the prompt before it, a document or conversation that was
+# given, the background written for every language model, and what the model itself sampled.
+KINDS = ("answers", "prompts", "documents", "background", "sampled")
+
+
+def collect(
+    model: Model,
+    items: Sequence[str | Example],
+    layer: int,
+    reads: Reads,
+    background: bool,
+    skip_bos: bool,
+) -> Iterator[tuple[Trace, Tensor]]:
+    """Traces of the items and of the background, whose owners are items or -1, and their kinds.
+
+    | item | positions |
+    |---|---|
+    | a text | along the model's own answer; of a language model with a background, the prompt too |
+    | an `Example` | along its right answer |
+    | a `Document`, or a conversation that ends with an answer | all of them |
+    """
+    everywhere = background and backgrounds.wanted(model)
+    whole = [i for i, item in enumerate(items) if _read_whole(model, item, everywhere)]
+    others = sorted({*range(len(items))}.difference(whole))
+    for part, _, seen in traces(model, [items[i] for i in others], layer, reads=reads):
+        seen.owner = torch.tensor([others[k] for k in part])[seen.owner]
+        seen = without_bos(model, seen) if skip_bos else seen
+        yield seen, torch.zeros(len(seen.owner), dtype=torch.uint8)
+    given = readings(model, [text_of(items[i]) for i in whole]) if whole else iter(())
+    owners = torch.tensor([*whole, -1])  # the background's index, -1, stays
+    more = backgrounds.background(model) if everywhere else iter(())
+    for found in read(model, chain(given, more), layer, reads):
+        found.trace.owner = owners[found.trace.owner]
+        kinds = [KINDS.index(kind) for kind in found.kinds]
+        yield found.trace, torch.tensor(kinds, dtype=torch.uint8)
+
+
+def _read_whole(model: Model, item: str | Example, everywhere: bool) -> bool:
+    """Whether all positions of an item are held, and not its answer's alone."""
+    if isinstance(item, Example) or not isinstance(model.task, Causal):
+        return False
+    return everywhere or finished(item)
+
+
+def without_bos(model: Model, seen: Trace) -> Trace:
+    """A trace without the first positions of answers that say a token which is always the same."""
+    config = getattr(model.net, "generation_config", None)
+    always = [model.tokenizer.bos_token_id, getattr(config, "forced_bos_token_id", None)]
+    always = [token for token in always if token is not None]
+    if not model.task.generates or not always:
+        return seen
+    first = seen.owner.diff(prepend=torch.tensor([-1])) != 0
+    keep = ~(first & torch.isin(seen.tokens, torch.tensor(always)))
+    return Trace(**{name: held[keep.to(held.device)] for name, held in vars(seen).items()})
+
+
+def held(file: Any, dtype: torch.dtype, width: int, map_above: int) -> Tensor:
+    """The rows that were written to an unnamed file: in memory, or mapped where they are many."""
+    kind = np.float16 if dtype == torch.float16 else np.float32
+    size = file.tell()
+    if width == 0:
+        return torch.empty(0)
+    if size > map_above:
+        array: Any = np.memmap(file, dtype=kind, mode="r+", shape=(size // kind().nbytes,))
+    else:
+        file.seek(0)
+        array = np.fromfile(file, dtype=kind)
+    return torch.from_numpy(array).view(-1, width)

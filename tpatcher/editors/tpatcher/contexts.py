@@ -1,0 +1,32 @@
+"""The same question in other contexts, for which a fix of it should hold too.
+
+WILD (Yang et al. 2025) asks every question after an instruction, and there the fixes of most
+editors are gone. The question's own wording is known, so these are rephrasings for free.
+"""
+
+from tpatcher.editors.tpatcher.background import wanted
+from tpatcher.example import Conversation
+from tpatcher.models.model import Model
+
+INSTRUCTION = "Please answer the question:\n\nQ: {}\nA:"  # WILD's own
+SYSTEM = {"role": "system", "content": "You are a helpful assistant. Answer briefly."}
+EARLIER = (
+    {"role": "user", "content": "Hello! Can I ask you something?"},
+    {"role": "assistant", "content": "Hello! Of course. What would you like to know?"},
+)
+
+
+def contexts(model: Model, text: str) -> list[str]:
+    """The text in other contexts: WILD's instruction, and for a chat model two conversations."""
+    if not wanted(model):
+        return []
+    if isinstance(text, Conversation):  # it has a context; its last question alone is another
+        asked = text.messages[-1]
+        bare = asked.get("content")
+        alone = asked["role"] == "user" and isinstance(bare, str) and len(text.messages) > 1
+        return [str(bare)] if alone else []
+    instructed = INSTRUCTION.format(text)
+    if not model.tokenizer.chat_template:
+        return [instructed]
+    asked = {"role": "user", "content": text}
+    return [instructed, *map(Conversation, ([SYSTEM, asked], [*EARLIER, asked]))]
