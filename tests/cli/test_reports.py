@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -28,7 +29,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def export(tmp_path: Path) -> Path:
     """A file with two good rows, a bad one and one that corrects nothing."""
-    rows = [
+    rows: list[Any] = [
         {"data": {"text": "a"}, "annotations": [{"result": [
             {"from_name": "label", "value": {"choices": [label]}}]}]}
         for label in ("yes", "no")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import uvicorn
@@ -128,7 +128,7 @@ class Process:
             [sys.executable, "-c", code, *args], stdout=self.log, stderr=self.log, env=env
         )
 
-    def ready(self) -> "Process":
+    def ready(self) -> Self:
         until(self._answers)
         return self
 

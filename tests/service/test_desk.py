@@ -42,7 +42,8 @@ def test_a_webhook_fills_the_queue_and_names_bad_rows(client: TestClient) -> Non
 
 
 def test_what_is_no_list_of_objects_is_refused(client: TestClient) -> None:
-    for body in (5, "a", None, [1], [[]], [{}] * 1001):
+    nonsense: list[Any] = [5, "a", None, [1], [[]], [{}] * 1001]
+    for body in nonsense:
         assert client.post("/v1/reports/plain", json=body).status_code == 422
     deep: Any = {"text": ASKED}
     for _ in range(400):

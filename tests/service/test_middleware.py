@@ -71,8 +71,11 @@ def test_whoever_waits_at_the_end_gets_an_error_of_the_usual_shape() -> None:
     async def cancelled(scope: Any, receive: Any, send: Any) -> None:
         raise asyncio.CancelledError
 
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(StoppingMiddleware(cancelled)({"type": "http"}, send, send))
+    asyncio.run(StoppingMiddleware(cancelled)({"type": "http"}, receive, send))
     assert sent[0]["status"] == 503 and json.loads(sent[1]["body"])["error"]["type"] == "Stopping"

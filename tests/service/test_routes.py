@@ -65,7 +65,7 @@ def test_a_dry_run_changes_nothing_and_says_what_would(client: TestClient) -> No
     assert guard["canaries"] == 40 and len(guard["nearest"]) == 5  # type: ignore[index, call-overload, arg-type]
     assert list(guard["rephrasings"]) == ["hamlet was wrote ?"]  # type: ignore[index, call-overload]
     assert ask(client) == (before, [])
-    nothing = {
+    nothing: dict[str, object] = {
             "head": 0, "live": 0, "total": 0, "next": None, "damaged": [], "fixes": [],
         }  # fmt: skip
     assert client.get("/v1/fixes").json() == nothing
