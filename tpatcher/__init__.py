@@ -7,6 +7,8 @@ __version__ = "0.1.0"
 
 # Torch and Transformers take seconds to import, so a name is looked up when it is first used.
 _NAMES = {
+    "Conversation": "example",
+    "Document": "example",
     "Example": "example",
     "Memory": "editors.tpatcher.memory",
     "Model": "models.model",
@@ -18,15 +20,15 @@ _NAMES = {
     "score": "sme",
 }
 __all__ = [
-    "EDITORS", "Example", "Memory", "Model", "TPatcher", "__version__", "data", "errors", "instead",
-    "load", "run", "score",
+    "EDITORS", "Conversation", "Document", "Example", "Memory", "Model", "TPatcher", "__version__",
+    "data", "errors", "instead", "load", "run", "score",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
     from tpatcher import data, errors
     from tpatcher.editors import EDITORS, TPatcher
     from tpatcher.editors.tpatcher.memory import Memory
-    from tpatcher.example import Example
+    from tpatcher.example import Conversation, Document, Example
     from tpatcher.models.instead import instead
     from tpatcher.models.loading import load
     from tpatcher.models.model import Model

@@ -14,6 +14,7 @@ from tpatcher.bench.wild import stream as streams
 from tpatcher.bench.wild.asking import ask, normalised
 from tpatcher.bench.wild.drift import documentation, drift, general_prompts
 from tpatcher.bench.wild.report import published
+from tpatcher.data import background as written
 from tpatcher.data.wild import SETS, wild
 from tpatcher.editors.finetune import FTAll
 from tpatcher.editors.tpatcher import background as backgrounds
@@ -31,7 +32,7 @@ ROWS = [
 def zsre(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A set of four rows, and everything else small."""
     few = (Document("A heron stands among the sedge."), Document("def f(x):\n    return x"))
-    monkeypatch.setattr(backgrounds.written, "documents", lambda: few)
+    monkeypatch.setattr(written, "documents", lambda: few)
     monkeypatch.setattr(backgrounds, "LENGTH", 6)
     monkeypatch.setattr(backgrounds, "SAMPLES", 4)
     monkeypatch.setattr(drifts, "PASSAGES", 2)

@@ -4,9 +4,11 @@ import pytest
 
 import tpatcher as tp
 from tests import zoo
-from tests.chat import chat
+from tests.chat import TEMPLATE, chat
 from tests.helpers import TEXTS, fresh
-from tpatcher.errors import NotFixed
+from tpatcher.editors.tpatcher.contexts import contexts
+from tpatcher.errors import AlreadyRight, BadInput, NotFixed
+from tpatcher.patches import from_bytes
 
 
 @pytest.mark.parametrize("name", ["bart", "gpt2"])
@@ -104,8 +106,8 @@ def test_a_conversation_is_fixed_like_a_text() -> None:
     patch = editor.edit(model, example)
     model.push(patch)
     assert model.answer([example.text]) == ["Bacon"]
-    back = tp.Example.from_json(example.to_json())
-    assert back == example
+    back = from_bytes(patch.to_bytes()).example
+    assert back == example and isinstance(back.text, tp.Conversation)
     assert model.correct([back]) == [True]
 
 
@@ -126,3 +128,24 @@ def test_strings_to_stop_at_pass_through() -> None:
     net.generation_config.stop_strings = [said[2]]
     stopped = tp.Model(net, chat().tokenizer, "causal")
     assert stopped.answer(["Who?"]) == [said[: said.index(said[2]) + 1]]
+
+
+def test_an_answer_that_holds_the_right_one_is_no_mistake() -> None:
+    model = fresh("gpt2")
+    said = model.answer(["the capital of france ?"])[0]
+    example = tp.Example("the capital of france ?", said.split()[0], match="contains")
+    assert model.correct([example]) == [True]
+    with pytest.raises(AlreadyRight):
+        tp.TPatcher().fit(model, TEXTS).edit(model, example)
+    with pytest.raises(BadInput, match="unknown match"):
+        tp.Example("who ?", "paris", match="nearly")
+
+
+def test_a_template_that_refuses_is_named() -> None:
+    refusal = (
+        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    )
+    model = chat(refusal + TEMPLATE)
+    with pytest.raises(BadInput, match="template refuses this: no system"):
+        model.answer([tp.Conversation(TALK)])
+    assert len(contexts(model, "Who?")) == 2, "the instruction and the earlier turn are left"

@@ -36,6 +36,10 @@ def wild(
     held_out: Annotated[
         Path | None, Option(help="Texts for perplexity; Python's documentation if not given.")
     ] = None,
+    capability: Annotated[
+        list[str] | None,
+        Option(help="A task of lm-evaluation-harness, run before and after; repeatable."),
+    ] = None,
     max_new_tokens: MaxNewTokens = 32,
     device: Device = None,
     dtype: Dtype = None,
@@ -45,11 +49,13 @@ def wild(
 
     The report beside the run has the published rows of other editors, each with its protocol.
     """
+    from tpatcher.bench.harness import capability as scores
     from tpatcher.bench.wild.report import write
     from tpatcher.bench.wild.stream import Plan, fitted, run
     from tpatcher.data import read_texts
     from tpatcher.data.wild import wild as read
     from tpatcher.editors import make
+    from tpatcher.files import write_atomic
 
     fields: dict[str, Any] = json.loads(knobs)
     examples = read(data, path)
@@ -61,6 +67,13 @@ def wild(
     plan = Plan(edits, every, asked, asked_at_end)
     texts = read_texts(held_out) if held_out else ()
     run(edited, method, examples, plan, out, texts, lambda row: console.print(row))
+    if capability:
+        kept = {
+            "before": scores(edited.unpatched(), capability),
+            "after": scores(edited, capability),
+        }
+        write_atomic(out / "capability.json", json.dumps(kept, indent=1).encode())
+        console.print(kept)
     command = f"tpatcher wild {model} --data {data} --editor {editor} --edits {edits}"
     write(out, data, edited.name, editor, command)
     console.print(f"report: {out / 'report.html'}", highlight=False, markup=False)

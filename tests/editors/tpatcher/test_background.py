@@ -8,6 +8,7 @@ import torch
 import tpatcher as tp
 from tests.chat import chat
 from tests.helpers import TEXTS, fresh
+from tpatcher.data import background as written
 from tpatcher.data.background import documents
 from tpatcher.editors.tpatcher import background as backgrounds
 from tpatcher.example import Document
@@ -18,7 +19,7 @@ from tpatcher.models.everywhere import read, readings
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A background of a few short texts."""
     few = tuple(Document(text[:60]) for text in documents()[::20])
-    monkeypatch.setattr(backgrounds.written, "documents", lambda: few)
+    monkeypatch.setattr(written, "documents", lambda: few)
     monkeypatch.setattr(backgrounds, "LENGTH", 6)
     backgrounds._sample.cache_clear()
     yield

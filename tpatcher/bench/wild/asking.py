@@ -13,6 +13,7 @@ from statistics import fmean
 
 from tpatcher.editors.tpatcher.contexts import INSTRUCTION
 from tpatcher.editors.tpatcher.phrases import Phrases
+from tpatcher.errors import BadInput
 from tpatcher.example import Conversation, Example
 from tpatcher.models.model import Model
 
@@ -62,8 +63,7 @@ def ask(model: Model, edits: Sequence[Example], contrast: Phrases | None = None)
         for text in texts[:1]
     ]
     far = [e.text for example in edits for e in example.unrelated[:1]]
-    chat = bool(model.tokenizer.chat_template)
-    contexts = [[SYSTEM], TALK] if chat else []
+    contexts = [c for c in ([SYSTEM], TALK) if _takes(model, c)]
     return Asked(
         Rel=_right(model, [(e.text, e) for e in edits]) or 0.0,
         Instruction=_right(model, [(INSTRUCTION.format(e.text), e) for e in edits]) or 0.0,
@@ -77,6 +77,15 @@ def ask(model: Model, edits: Sequence[Example], contrast: Phrases | None = None)
 def sample(edits: Sequence[Example], n: int | None) -> list[Example]:
     """n of the edits, the same for the same edits."""
     return list(edits) if n is None or n >= len(edits) else Random(0).sample(list(edits), n)
+
+
+def _takes(model: Model, context: Sequence[dict[str, str]]) -> bool:
+    """Whether the model can be asked in a context: it needs a chat template that takes it."""
+    try:
+        model.task.prompt(_after(context, "Who?"))
+    except BadInput:
+        return False
+    return True
 
 
 def _after(context: Sequence[dict[str, str]], text: str) -> str:

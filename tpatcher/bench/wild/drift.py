@@ -27,8 +27,16 @@ class Drift:
     prompts: float  # share of general prompts answered the same, token for token
 
 
-def drift(model: Model, held_out: Sequence[str], prompts: Sequence[str]) -> Drift:
-    """The drift of a model's edits on held-out text and on general prompts."""
+def drift(
+    model: Model,
+    held_out: Sequence[str],
+    prompts: Sequence[str],
+    said: Sequence[list[int]] | None = None,
+) -> Drift:
+    """The drift of a model's edits on held-out text and on general prompts.
+
+    `said` is what the model said to the prompts before, if that is known already.
+    """
     before = model.unpatched()
     own, kl, same, n = [0.0, 0.0], 0.0, 0, 0
     for one in readings(before, held_out):
@@ -39,7 +47,7 @@ def drift(model: Model, held_out: Sequence[str], prompts: Sequence[str]) -> Drif
         kl += float((first.exp() * (first - last)).sum())
         same += int((first.argmax(-1) == last.argmax(-1)).sum())
         n += len(told)
-    pairs = list(zip(_long(before, prompts), _long(model, prompts), strict=True))
+    pairs = list(zip(said or long(before, prompts), long(model, prompts), strict=True))
     return Drift(
         perplexity=math.exp(own[0] / n),
         ratio=math.exp((own[1] - own[0]) / n),
@@ -71,7 +79,7 @@ def _logprobs(model: Model, one: Reading) -> Tensor:
 
 
 @torch.inference_mode()
-def _long(model: Model, prompts: Sequence[str], batch: int = 10) -> list[list[int]]:
+def long(model: Model, prompts: Sequence[str], batch: int = 10) -> list[list[int]]:
     """The model's answers to prompts, greedy, up to TOKENS tokens."""
     assert isinstance(model.task, Causal)
     task = model.task.limited(TOKENS)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tpatcher import files, sme
 from tpatcher.bench.wild.asking import ask, sample
-from tpatcher.bench.wild.drift import documentation, drift, general_prompts
+from tpatcher.bench.wild.drift import documentation, drift, general_prompts, long
 from tpatcher.editors import Editor, TPatcher
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.phrases import Phrases
@@ -52,6 +52,7 @@ def run(
     rows: list[dict[str, Any]] = json.loads(kept.read_bytes()) if kept.exists() else []
     bare = [replace(e, rephrasings=(), unrelated=()) for e in examples]  # asked later
     contrast, texts = Phrases([e.text for e in examples]), list(held_out) or documentation()
+    prompts, said = general_prompts(), list[list[int]]()
     steps: list[sme.Step] = []
     replayed = len(sme.read(out)[1]) if (out / "steps.jsonl").exists() else 0
     stream = sme.run(model, editor, bare, out=out, mistakes=len(bare))
@@ -66,7 +67,8 @@ def run(
         if last:
             edits = sample(edits, plan.asked_at_end)
         row = {"edits": n, "whole": last, "asked": len(edits), **_costs(steps, model)}
-        row |= asdict(ask(model, edits, contrast)) | asdict(drift(model, texts, general_prompts()))
+        said = said or long(model.unpatched(), prompts)
+        row |= asdict(ask(model, edits, contrast)) | asdict(drift(model, texts, prompts, said))
         rows = [*rows, row]
         files.write_atomic(kept, json.dumps(rows, indent=1).encode())
         report(row)

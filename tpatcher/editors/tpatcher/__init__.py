@@ -76,7 +76,7 @@ class TPatcher(Editor):
 
     def check_mistake(self, model: Model, example: Example) -> None:
         """Run the model only if other answers are right too: `solve` finds out about this one."""
-        if example.also:
+        if example.also or example.match != "exact":
             super().check_mistake(model, example)
 
     def fit_key(self) -> dict[str, Any]:

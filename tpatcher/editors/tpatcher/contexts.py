@@ -5,6 +5,7 @@ editors are gone. The question's own wording is known, so these are rephrasings 
 """
 
 from tpatcher.editors.tpatcher.background import wanted
+from tpatcher.errors import BadInput
 from tpatcher.example import Conversation
 from tpatcher.models.model import Model
 
@@ -29,4 +30,14 @@ def contexts(model: Model, text: str) -> list[str]:
     if not model.tokenizer.chat_template:
         return [instructed]
     asked = {"role": "user", "content": text}
-    return [instructed, *map(Conversation, ([SYSTEM, asked], [*EARLIER, asked]))]
+    talks = map(Conversation, ([SYSTEM, asked], [*EARLIER, asked]))
+    return [instructed, *(talk for talk in talks if _takes(model, talk))]
+
+
+def _takes(model: Model, talk: Conversation) -> bool:
+    """Whether the chat template takes a conversation: some refuse a system prompt."""
+    try:
+        model.task.prompt(talk)
+    except BadInput:
+        return False
+    return True

@@ -1,0 +1,42 @@
+"""The same question in other contexts."""
+
+import tpatcher as tp
+from tests.chat import chat
+from tests.helpers import fresh
+from tpatcher.editors.tpatcher import MaxMargin
+from tpatcher.editors.tpatcher.contexts import INSTRUCTION, contexts
+
+TURN = {"role": "user", "content": "Who?"}
+
+
+def test_a_chat_model_has_three_and_a_plain_one_the_instruction() -> None:
+    instructed, system, later = contexts(chat(), "Who?")
+    assert instructed == INSTRUCTION.format("Who?")
+    assert isinstance(system, tp.Conversation)
+    assert isinstance(later, tp.Conversation)
+    assert [m["role"] for m in later.messages] == ["user", "assistant", "user"]
+    assert contexts(chat(template=None), "Who?") == [instructed]
+    assert contexts(fresh("gpt2"), "who ?") == [], "its tokenizer knows a few words only"
+    assert contexts(fresh("bert"), "who ?") == []
+
+
+def test_a_question_of_a_conversation_is_also_asked_alone() -> None:
+    talk = tp.Conversation([{"role": "system", "content": "Be brief."}, TURN])
+    assert contexts(chat(), talk) == ["Who?"]
+    assert contexts(chat(), tp.Conversation([TURN])) == []
+
+
+def test_a_fix_holds_in_its_contexts() -> None:
+    model = chat()
+    example = tp.Example("Who?", "Bo")
+    texts = ["Ja?", "Nein?", "Where is it?", "Please answer the question:\n\nQ: Why?\nA:"]
+    memory = tp.Memory.collect(model, texts, background=False)
+    held = {}
+    for wide in (True, False):
+        patch = tp.TPatcher(MaxMargin(contexts=wide)).fit(model, memory).edit(model, example)
+        twin = model.twin()
+        twin.push(patch)
+        asked = [tp.Example(text, "Bo") for text in contexts(model, "Who?")]
+        held[wide] = sum(twin.correct(asked))
+    assert held[True] >= held[False]
+    assert held[True] >= 2
