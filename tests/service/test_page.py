@@ -267,4 +267,8 @@ def test_a_token_is_asked_for(one: Browser, tmp_path: Path) -> None:
         assert one.js("document.querySelector('#try').hidden")  # ann may report, not fix
         one.click("#queue-it")
         one.wait("document.querySelector('#mend').hidden")
+        asker = issue(tmp_path / "t", "bob", "answer")  # the file is read again when it changes
+        one.js(f"sessionStorage.setItem('token', {asker!r})")
+        one.wait("document.querySelector('#wrong').hidden")  # bob may only ask
+        one.js("sessionStorage.clear()")
     assert not one.errors

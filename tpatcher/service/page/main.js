@@ -16,6 +16,7 @@ async function refresh() {
   if (about.labels && !$("label").options.length)
     $("label").append(...about.labels.map(l => make("option", {value: l}, l)));
   $("system-part").hidden = !about.chat;
+  $("wrong").hidden = $("import").hidden = !may("report");
   if (may("report") && seen !== `${about.fingerprint} ${about.head}`) {
     await fixes.list();
     seen = `${about.fingerprint} ${about.head}`;
