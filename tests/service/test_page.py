@@ -7,13 +7,17 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests import chat
 from tests.service import browser as chromium
 from tests.service import served
 from tests.service.browser import Browser
 from tests.service.served import ASKED, texts, wrong
 from tests.store.made import patch
+from tpatcher.editors import TPatcher
+from tpatcher.service.app import create_app
 from tpatcher.service.auth import Access, issue
 from tpatcher.service.guard import Rules
+from tpatcher.service.live import Deployment
 from tpatcher.store.store import Store
 
 pytestmark = pytest.mark.skipif(chromium.FOUND is None, reason="Chromium is not installed")
@@ -127,6 +131,39 @@ def test_a_busy_page_fits(
         one.press("Enter", 13)
         one.wait("!document.querySelector('#said').hidden")
         look(one, name)
+    assert not one.errors
+
+
+def test_a_conversation_under_a_system_prompt_is_fixed(one: Browser, tmp_path: Path) -> None:
+    model = chat.chat()
+    editor = TPatcher().fit(model, list(texts()[:20]))
+    app = create_app(Deployment.of(model, editor, Store(tmp_path / "s.db", model.base)))
+    with served.listening(app) as address:
+        one.open(address, height=1400)
+        one.wait("document.querySelector('#system-part')?.hidden === false")
+        one.js("document.querySelector('#system-part').open = true")
+        one.click("#system")
+        one.type("Be brief.")
+        for asked in ("Who wrote it?", "And when?"):
+            one.click("#text")
+            one.type(asked)
+            one.press("Enter", 13)
+            one.wait(f"document.querySelector('#asked').textContent === {asked!r}")
+        one.wait("document.querySelectorAll('#turns li').length === 2")
+        one.click("#wrong")
+        assert "In this conversation: system: Be brief. · user: Who wrote it?" in one.seen()
+        one.click("#right")
+        one.type("1603")
+        one.click("#try")
+        one.wait("!document.querySelector('#effect').hidden || "
+                 "document.querySelector('#fix-error').textContent")  # fmt: skip
+        assert one.js("document.querySelector('#fix-error').textContent") == ""
+        look(one, "conversation")
+        one.click("#apply")
+        one.wait("answer.textContent === '1603'")
+        one.wait("document.querySelector('#fixes').textContent.includes('And when?')")
+        one.click("#anew")
+        one.wait("document.querySelector('#turns').hidden")
     assert not one.errors
 
 

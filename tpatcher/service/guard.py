@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tpatcher.editors.tpatcher.memory import Memory
-from tpatcher.example import Example
+from tpatcher.example import Conversation, Example
 from tpatcher.models.model import Model, is_last
 from tpatcher.models.retention import AnswerCache
 from tpatcher.nets import ffn
@@ -187,6 +187,8 @@ def _firing(patch: Patch, example: Example, recent: Sequence[Question]) -> int:
     if not (isinstance(patch, Neurons) and is_last(patch)):
         return 0
     own, firing = {example.text, *example.rephrasings}, 0
+    if isinstance(example.text, Conversation):  # a question is remembered by its last turn
+        own.add(str(example.text.messages[-1].get("content")))
     for question in recent:
         hit = (patch.rows.response(question.queries) > 0).any(-1)
         fires = bool((hit & ~torch.isin(question.tokens, patch.tokens)).any())

@@ -93,11 +93,6 @@ class NewFix(Body):
     supersede: StrictBool = False  # change what an earlier fix of the same text says
     report: Annotated[StrictInt, Field(ge=1, le=2**31 - 1)] | None = None  # settles this report
 
-    @property
-    def waits(self) -> bool:
-        """Whether a person has to confirm what the model proposes."""
-        return self.wrong is not None and not self.confirmed and not self.dry_run
-
     @model_validator(mode="after")
     def _one_of_both(self) -> "NewFix":
         """Take messages as the text that they are."""
@@ -109,6 +104,11 @@ class NewFix(Body):
             except BadInput as error:
                 raise ValueError(str(error)) from error
         return self
+
+    @property
+    def waits(self) -> bool:
+        """Whether a person has to confirm what the model proposes."""
+        return self.wrong is not None and not self.confirmed and not self.dry_run
 
     def example(self) -> Example:
         """The mistake to fix."""
