@@ -82,14 +82,23 @@ def serve_options() -> list[Any]:
     return [p for p in serve.params if p.name != "help"]
 
 
+def another(option: Any) -> object:
+    """A value that an option takes and that is not its default."""
+    was, choices = option.default, getattr(option.type, "choices", ())
+    if isinstance(was, bool):
+        return not was
+    if isinstance(was, int | float):
+        return was + 1
+    return next((one for one in choices if one != was), 7)
+
+
 def test_every_option_of_serve_is_an_environment_variable_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A container is set up by its environment."""
     given, expected = {}, {}
     for option in serve_options():
-        was = option.default
-        value = not was if isinstance(was, bool) else was + 1 if isinstance(was, int | float) else 7
+        value = another(option)
         given[f"TPATCHER_{option.name.upper()}"] = expected[option.name] = str(value)
     for name, text in given.items():
         monkeypatch.setenv(name, text)
