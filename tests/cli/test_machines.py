@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import typer.main
@@ -15,6 +15,7 @@ from tests.helpers import TEXTS, saved, tpatcher
 from tests.store.made import patch
 from tests.test_docs import commands
 from tpatcher import cli
+from tpatcher.cli import service
 from tpatcher.models.loading import load
 from tpatcher.patches import pack
 from tpatcher.store.store import Store
@@ -82,14 +83,24 @@ def serve_options() -> list[Any]:
     return [p for p in serve.params if p.name != "help"]
 
 
+def another(option: Any) -> object:
+    """A value that an option of serve takes and that is not its default."""
+    was, hint = option.default, get_type_hints(service.serve)[option.name]
+    if isinstance(was, bool):
+        return not was
+    if isinstance(was, int | float):
+        return was + 1
+    choices = [one for part in (hint, *get_args(hint)) for one in get_args(part)]
+    return next((one for one in choices if isinstance(one, str) and one != was), 7)
+
+
 def test_every_option_of_serve_is_an_environment_variable_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A container is set up by its environment."""
     given, expected = {}, {}
     for option in serve_options():
-        was = option.default
-        value = not was if isinstance(was, bool) else was + 1 if isinstance(was, int | float) else 7
+        value = another(option)
         given[f"TPATCHER_{option.name.upper()}"] = expected[option.name] = str(value)
     for name, text in given.items():
         monkeypatch.setenv(name, text)
