@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 import tpatcher as tp
 from tests.chat import chat, net, tokenizer
@@ -72,10 +73,8 @@ def test_a_stream_goes_on_and_is_reported(zsre: Path, model: Path, tmp_path: Pat
 
 def test_any_editor_can_be_a_row(zsre: Path, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "runs" / "cache"
-    done = tpatcher(
-        "wild", model, "--data", "zsre", "--path", zsre, "--out", out, "--editor", "cache",
-        "--edits", 2, "--max-new-tokens", 8,
-    )  # fmt: skip
+    words = ["wild", model, "--data", "zsre", "--path", zsre, "--out", out, "--editor", "cache"]
+    done = tpatcher(*words, "--edits", 2, "--max-new-tokens", 8)
     assert done.exit_code == 0, done.output
     (row,) = json.loads((out / "measures.json").read_bytes())
     assert row["Rel"] == 1.0
@@ -85,6 +84,10 @@ def test_any_editor_can_be_a_row(zsre: Path, model: Path, tmp_path: Path) -> Non
 def test_no_edit_no_drift() -> None:
     model = chat()
     found = drift(model, ["A heron stands."], ["Who?"])
+    ids = torch.tensor([model.task.tokenize("A heron stands.").input_ids])
+    with torch.no_grad():  # of the text as it is: in no template, and without an answer
+        mean = torch.nn.functional.cross_entropy(model.net(ids).logits[0, :-1], ids[0, 1:])
+    assert found.perplexity == pytest.approx(float(mean.exp()), rel=1e-3)
     assert (found.ratio, found.kl, found.winners, found.prompts) == (1.0, 0.0, 1.0, 1.0)
     assert found.perplexity > 1
 

@@ -37,9 +37,13 @@ def capability(
     known = TaskManager(include_path=str(folder) if folder else None)
     try:
         found = simple_evaluate(
-            asked, tasks=list(tasks), task_manager=known, limit=limit, bootstrap_iters=0,
+            asked,
+            tasks=list(tasks),
+            task_manager=known,
+            limit=limit,
+            bootstrap_iters=0,
             verbosity="ERROR",
-        )  # fmt: skip
+        )
     except (KeyError, ValueError) as error:
         raise BadInput(f"lm-evaluation-harness cannot run {', '.join(tasks)}: {error}") from error
     return {task: _score(found["results"][task]) for task in tasks}

@@ -1,6 +1,8 @@
 """Language models in the wild: a long stream of edits, and what becomes of the model."""
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,14 +68,15 @@ def wild(
     method = fitted(edited, method, read_texts(traffic) if traffic else [], out)
     plan = Plan(edits, every, asked, asked_at_end)
     texts = read_texts(held_out) if held_out else ()
-    run(edited, method, examples, plan, out, texts, lambda row: console.print(row))
+    command = shlex.join(["tpatcher", *sys.argv[1:]])
+
+    def show(row: dict[str, Any]) -> None:
+        page = write(out, data, edited.name, editor, command)
+        console.print(row, f"report: {page}", highlight=False, markup=False)
+
+    run(edited, method, examples, plan, out, texts, show)
     if capability:
-        kept = {
-            "before": scores(edited.unpatched(), capability),
-            "after": scores(edited, capability),
-        }
+        both = {"before": edited.unpatched(), "after": edited}
+        kept = {when: scores(one, capability) for when, one in both.items()}
         write_atomic(out / "capability.json", json.dumps(kept, indent=1).encode())
         console.print(kept)
-    command = f"tpatcher wild {model} --data {data} --editor {editor} --edits {edits}"
-    write(out, data, edited.name, editor, command)
-    console.print(f"report: {out / 'report.html'}", highlight=False, markup=False)

@@ -32,9 +32,11 @@ def wild(name: str, path: Path | str, *, skip_bad: bool = False) -> list[Example
 def _zsre(row: Row) -> Example:
     unrelated = Example(text(row, "loc").removeprefix(NQ), text(row, "loc_ans"))
     return Example(
-        text(row, "src"), text(row, "alt"), rephrasings=(text(row, "rephrase"),),
+        text(row, "src"),
+        text(row, "alt"),
+        rephrasings=(text(row, "rephrase"),),
         unrelated=(unrelated,),
-    )  # fmt: skip
+    )
 
 
 def _prompt(row: Row) -> Example:

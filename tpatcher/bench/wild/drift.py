@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from tpatcher.example import Document
 from tpatcher.models.everywhere import Reading, readings
 from tpatcher.models.model import Model
 from tpatcher.nets.causal import Causal
@@ -39,7 +40,7 @@ def drift(
     """
     before = model.unpatched()
     own, kl, same, n = [0.0, 0.0], 0.0, 0, 0
-    for one in readings(before, held_out):
+    for one in readings(before, [Document(text) for text in held_out]):
         first, last = (_logprobs(m, one) for m in (before, model))
         told = torch.tensor(one.ids[1:])[:, None]
         for i, found in enumerate((first, last)):
