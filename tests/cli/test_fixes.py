@@ -178,7 +178,7 @@ def test_two_processes_that_fix_at_once_lose_nothing(tmp_path: Path) -> None:
 
 def test_what_to_fix_must_be_said(tmp_path: Path) -> None:
     out = tpatcher("fix", "builtin-fc", "--patches", tmp_path)
-    assert "--text and --answer" in str(out.exception)
+    assert "--text with --answer" in str(out.exception)
 
 
 def test_errors_are_one_line(
