@@ -26,11 +26,12 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Model:
 
 @pytest.mark.usefixtures("tiny")
 def test_edits_are_measured_against_the_paper_whose_model_is_frozen() -> None:
-    frozen, whole, answer = figures.editing("classification", n=4)
+    frozen, whole, answer, each = figures.editing("classification", n=4)
+    assert "edit_all" in each.figure
     assert frozen.figure == "the paper's procedure ÷ our edit, classification"
     assert "backward through the whole model" in whole.figure
     assert "÷ one answer" in answer.figure
-    assert min(frozen.value, whole.value, answer.value) > 0
+    assert min(frozen.value, whole.value, answer.value, each.value) > 0
 
 
 def test_answers_and_retention_are_measured(tiny: Model) -> None:
