@@ -2,13 +2,13 @@
 
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.progress import track
 from typer import Argument, Option
 
-from tpatcher.cli.common import app, console, plain, verbatim
+from tpatcher.cli.common import Json, app, console, emit, plain, verbatim
 
 Source = Literal["argilla", "label-studio", "langsmith", "langfuse", "dify", "plain"]
 BLOCK = 500  # reports that are written in one transaction
@@ -31,6 +31,7 @@ def import_reports(
     answer: Annotated[str | None, Option(help="The field that holds the right answer.")] = None,
     said: Annotated[str | None, Option(help="The field that holds the model's answer.")] = None,
     limit: Annotated[int, Option(help="How many reports may wait in the store.")] = 10_000,
+    as_json: Json = False,
 ) -> None:
     """Take in corrections from Argilla, Label Studio, LangSmith, Langfuse, Dify, CSV or JSONL.
 
@@ -47,21 +48,31 @@ def import_reports(
     found = read_corrections(file, source, Names(text, answer, said))
     for number, why in found.bad[:SHOWN]:
         console.print(f"[red]bad row[/] {verbatim(f'{file}:{number}: {why}')}", highlight=False)
+    rows = {"bad": len(found.bad), "without_correction": found.without}
     if out is not None:
         known = [Example(c.text, c.answer) for c in found.corrections if c.answer]
         files.write_atomic(out, "".join(jsonl(known)).encode())
-        without = len(found.corrections) - len(known)
-        typer.echo(f"{plain(out)}: {len(known)} mistakes; {without} have no right answer")
+        unknown = len(found.corrections) - len(known)
+        done = {"out": str(out), "mistakes": len(known), "without_answer": unknown, **rows}
+        said_so = f"{plain(out)}: {len(known)} mistakes; {unknown} have no right answer"
     else:
         assert store is not None
-        typer.echo(_add(store, found.corrections, limit, who=f"import of {file.name}"))
-    typer.echo(f"bad rows: {len(found.bad)}; rows that correct nothing: {found.without}")
+        added, full = _add(store, found.corrections, limit, who=f"import of {file.name}")
+        left = len(found.corrections) - added
+        done = {"added": added, "known_or_left_out": left, "full": full, **rows}
+        why = f" ({full})" if full else ""
+        said_so = f"reports added: {added}; known already or left out: {left}{why}"
+    if as_json:
+        emit(done)
+    else:
+        typer.echo(said_so)
+        typer.echo(f"bad rows: {len(found.bad)}; rows that correct nothing: {found.without}")
     if found.bad:
         raise typer.Exit(1)
 
 
-def _add(url: str, corrections: list, limit: int, who: str) -> str:  # type: ignore[type-arg]
-    """Put corrections into a store's queue; returns what became of them."""
+def _add(url: str, corrections: list[Any], limit: int, who: str) -> tuple[int, str | None]:
+    """Put corrections into a store's queue; returns how many are new, and why not more."""
     from tpatcher.store.reports import Reports
     from tpatcher.store.store import Store
 
@@ -74,5 +85,4 @@ def _add(url: str, corrections: list, limit: int, who: str) -> str:  # type: ign
             added += n
             if full:
                 break
-    why = f" ({full})" if full else ""
-    return f"reports added: {added}; known already or left out: {len(corrections) - added}{why}"
+    return added, full

@@ -180,6 +180,7 @@ def store_undo(
 def store_prune(
     store: StoreUrl,
     days: Annotated[int, Option(help="Keep what is younger than this.", min=1)] = 90,
+    as_json: Json = False,
 ) -> None:
     """Delete old events of the audit log and old settled reports; fixes and the log stay."""
     from tpatcher.store.audit import Audit
@@ -191,6 +192,9 @@ def store_prune(
     with closing(Store.existing(store)) as kept:
         events = Audit(lambda: kept).prune(before)
         reports = Reports(lambda: kept, limit=0).prune(before)
+    if as_json:
+        emit({"events": events, "reports": reports, "days": days})
+        return
     typer.echo(f"deleted: {events} events, {reports} settled reports older than {days} days")
 
 
@@ -202,6 +206,7 @@ def store_export(
         Literal["jsonl", "dify"],
         Option("--format", help="jsonl, for `fix --file`; dify, for its annotations."),
     ] = "jsonl",
+    as_json: Json = False,
 ) -> None:
     """Write the texts and answers of the live fixes to a file."""
     from tpatcher import files
@@ -213,6 +218,9 @@ def store_export(
         found, damaged = kept.readable_fixes(ids)
     examples = [fix.example for fix in found if fix.example]
     files.write_atomic(file, "".join(EXPORTS[form](examples)).encode())
+    if as_json:
+        emit({"out": str(file), "fixes": len(examples), "damaged": len(damaged)})
+        return
     typer.echo(f"{file}: {len(examples)} fixes; damaged and left out: {len(damaged)}")
 
 

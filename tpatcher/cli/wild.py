@@ -11,11 +11,13 @@ from typer import Option
 from tpatcher.cli.common import (
     Device,
     Dtype,
+    Json,
     MaxNewTokens,
     ModelName,
     Quantize,
     app,
     console,
+    emit,
     opened,
 )
 
@@ -46,6 +48,7 @@ def wild(
     device: Device = None,
     dtype: Dtype = None,
     quantize: Quantize = None,
+    as_json: Json = False,
 ) -> None:
     """Edit a language model as WILD does: in one stream, asked freely, exact match.
 
@@ -72,6 +75,9 @@ def wild(
 
     def show(row: dict[str, Any]) -> None:
         page = write(out, data, edited.name, editor, command)
+        if as_json:
+            emit({**row, "report": str(page)})
+            return
         console.print(row, f"report: {page}", highlight=False, markup=False)
 
     run(edited, method, examples, plan, out, texts, show)
@@ -79,4 +85,4 @@ def wild(
         both = {"before": edited.unpatched(), "after": edited}
         kept = {when: scores(one, capability) for when, one in both.items()}
         write_atomic(out / "capability.json", json.dumps(kept, indent=1).encode())
-        console.print(kept)
+        emit({"capability": kept}) if as_json else console.print(kept)

@@ -90,7 +90,8 @@ class MaxMargin(Solver):
 
     def solve(self, mistake: Mistake, memory: Memory, past: PastFixes) -> Neurons:
         """Neurons with which the real greedy answer is right."""
-        if mistake.positions.reads == "text":
+        views = self.contexts and contexts(mistake.model, mistake.example.text)
+        if mistake.positions.reads == "text" or views:
             # a key that knows a rephrasing is of use only if all of the answer comes with it
             mistake = replace(mistake, unsure=self.confidence)
         patch = self._solve_once(mistake, memory, past)
