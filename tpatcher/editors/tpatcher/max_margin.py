@@ -123,10 +123,11 @@ class MaxMargin(Solver):
         beta = self.steepness * thresholds(mistake.positions.ffn.act)[0]
         found: tuple[Tensor, Tensor] | None = None  # values, and how probable the targets are
         contrast = Contrast.of(mistake, memory.phrases, self.contrast) if self.contrast else None
+        positives = _positives(mistake, self.contexts)
         for _ in range(ROUNDS):
             deadline.check()
             try:
-                solved = self._keys(mistake, memory, past, contrast, must_avoid, beta)
+                solved = self._keys(mistake, positives, memory, past, contrast, must_avoid, beta)
             except TooNear as near:  # contrast is for telling apart what can be told apart
                 assert contrast is not None
                 contrast = contrast.without(near.rows)
@@ -178,6 +179,7 @@ class MaxMargin(Solver):
     def _keys(
         self,
         mistake: Mistake,
+        positives: list[Tensor],
         memory: Memory,
         past: PastFixes,
         contrast: Contrast | None,
@@ -201,9 +203,7 @@ class MaxMargin(Solver):
         )
         generates = mistake.model.task.generates
         crossing = self.crossing_for(generates, memory.n_answers, memory.reads)
-        found = keys.solve(
-            _positives(mistake, self.contexts), negatives, crossing.duals, self.width
-        )
+        found = keys.solve(positives, negatives, crossing.duals, self.width)
         key_rows, bias, responses = [], [], []
         for key in found:
             zero, scale = self._threshold(mistake, negatives, key, crossing.fraction, beta)
