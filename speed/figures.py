@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from time import perf_counter
 
 import torch
@@ -67,17 +68,18 @@ class Edits:
 
 def edits(model: Model, editor: TPatcher, examples: list[Example]) -> Edits:
     """Medians over the edits that really fixed their mistake."""
-    took, answered = [], []
+    took: list[float] = []
+    answered: list[float] = []
     editor.edit(model, examples[0])  # the first one warms up what later ones share
     for example in examples[1:]:
-        answer = clock(lambda e=example: model.answer([e.text]))
+        answer = clock(partial(model.answer, [example.text]))
         began = perf_counter()
         patch = editor.edit(model, example)
         seconds = perf_counter() - began
         model.push(patch)
         if model.correct([example])[0]:
             took.append(seconds)
-            answered.append((answer + clock(lambda e=example: model.answer([e.text]))) / 2)
+            answered.append((answer + clock(partial(model.answer, [example.text]))) / 2)
         model.pop()
     return Edits(statistics.median(took), statistics.median(answered), len(took), len(examples) - 1)
 
@@ -120,10 +122,12 @@ def answering(n: int, bar: float, rounds: int = 41) -> list[Figure]:
             queries=keys[:1], states=keys[:1], tokens=torch.zeros(1, dtype=torch.long),
         )]
     )  # fmt: skip
-    asked, with_, without = nets.texts(rounds + 1, seed=3), [], []
+    asked = nets.texts(rounds + 1, seed=3)
+    with_: list[float] = []
+    without: list[float] = []
     for text in asked:  # in turns, so that the machine's other work meets both alike
         for who, took in ((many, with_), (model, without)):
-            took.append(min(clock(lambda w=who, t=text: w.answer([t])) for _ in range(3)))
+            took.append(min(clock(partial(who.answer, [text])) for _ in range(3)))
     ratio = statistics.median(a / b for a, b in zip(with_[1:], without[1:], strict=True))
     about = f"{1000 * statistics.median(without):.1f} ms without"
     return [at_most(f"answer with {n:,} patches ÷ without", ratio, bar, about)]

@@ -74,7 +74,7 @@ class Target(Process):
     def status_of(self, data: bytes) -> int | None:
         """The status that a bare request gets; None if the connection is closed without one."""
         got = b""
-        with suppress(ConnectionError), self.raw(data) as one:
+        with suppress(OSError), self.raw(data) as one:  # closed at once: no longer connected, too
             one.shutdown(socket.SHUT_WR)
             while b"\r\n" not in got and (more := one.recv(65536)):
                 got += more
