@@ -9,6 +9,7 @@ import tpatcher as tp
 from tests.helpers import QUESTIONS, fresh, saved
 from tpatcher.editors import Cache
 from tpatcher.errors import BadInput
+from tpatcher.nets import sentences
 from tpatcher.patches import pack, sentence_encoder
 from tpatcher.patches.nearest_answer import NearestAnswer
 
@@ -49,10 +50,10 @@ def test_another_encoder_is_loaded_once_and_named_in_the_pack(tmp_path: Path) ->
     encoder = str(saved(tmp_path / "encoder", "bert"))
     model = fresh("gpt2")
     editor = Cache(threshold=0.999, encoder=encoder)
-    loaded = sentence_encoder._load.cache_info().misses
+    loaded = sentences.known.cache_info().misses
     for text in QUESTIONS[:2]:
         model.push(editor.edit(model, tp.Example(text, "paris")))
-    assert sentence_encoder._load.cache_info().misses == loaded + 1
+    assert sentences.known.cache_info().misses == loaded + 1
     said = model.answer(QUESTIONS)
     assert said[:2] == ["paris", "paris"]
     model.save_patches(tmp_path / "pack", text=False)

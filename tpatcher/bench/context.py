@@ -50,7 +50,7 @@ class Context:
         options: dict[str, Any] = {"without": job.exclude} if job.exclude else {}
         if job.skip_bad:
             options["skip_bad"] = True
-        model = load(job.model, device=device)
+        model = load(job.model, device=device, encoder=job.encoder)
         split = dataset(job.data, job.path, **options)
         n_test = job.n_train if job.n_test is None else job.n_test
         d_train, memory = split.retained(job.n_train, job.memory_size, job.seed)

@@ -67,6 +67,9 @@ Dtype = Annotated[
 Quantize = Annotated[
     Literal["4bit", "8bit"] | None, Option(help="Load the weights in so many bits (bitsandbytes).")
 ]
+Encoder = Annotated[
+    str, Option(help="A sentence encoder by which fixes of the preset text read the text.")
+]
 Device = Annotated[str | None, Option(help="cpu, cuda, auto …; the model's own if not given.")]
 
 

@@ -7,7 +7,17 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from tpatcher.cli.common import Device, Json, ModelName, Preset, app, console, emit, logging_off
+from tpatcher.cli.common import (
+    Device,
+    Encoder,
+    Json,
+    ModelName,
+    Preset,
+    app,
+    console,
+    emit,
+    logging_off,
+)
 
 
 @app.command()
@@ -57,6 +67,7 @@ def sme(
     ] = 0,
     seed: int = 0,
     skip_bad: Annotated[bool, Option(help="Count bad lines instead of stopping.")] = False,
+    encoder: Encoder = "",
     device: Device = None,
     as_json: Json = False,
 ) -> None:
@@ -85,6 +96,7 @@ def sme(
         extra_from_test=longer,
         seed=seed,
         skip_bad=skip_bad,
+        encoder=encoder,
     )
     logging_off()
     context = Context.open(job, out.parent, device, progress=True)

@@ -11,6 +11,7 @@ from typer import Argument, Option
 from tpatcher.cli.common import (
     Device,
     Dtype,
+    Encoder,
     Json,
     MaxNewTokens,
     ModelName,
@@ -59,6 +60,7 @@ def fix(
     max_new_tokens: MaxNewTokens = None,
     dtype: Dtype = None,
     quantize: Quantize = None,
+    encoder: Encoder = "",
 ) -> None:
     """Fix one mistake, or a file of them, and keep the fixes in a directory.
 
@@ -86,6 +88,7 @@ def fix(
             max_new_tokens=max_new_tokens,
             dtype=dtype,
             quantize=quantize,
+            encoder=encoder,
         )
         editor = TPatcher(solver=solver(preset))
         editor.fit(edited, _memory(edited, patches, traffic, preset))
@@ -151,11 +154,11 @@ def answer(
     max_new_tokens: MaxNewTokens = None,
     dtype: Dtype = None,
     quantize: Quantize = None,
+    encoder: Encoder = "",
 ) -> None:
     """Answer texts with a model and its fixes."""
-    edited = opened(
-        model, patches, device, max_new_tokens=max_new_tokens, dtype=dtype, quantize=quantize
-    )
+    options = {"max_new_tokens": max_new_tokens, "dtype": dtype, "quantize": quantize}
+    edited = opened(model, patches, device, encoder=encoder, **options)
     for text, one in zip(texts, edited.answer(texts), strict=True):
         if as_json:
             emit({"text": text, "answer": one})
@@ -173,6 +176,7 @@ def undo(
     max_new_tokens: MaxNewTokens = None,
     dtype: Dtype = None,
     quantize: Quantize = None,
+    encoder: Encoder = "",
 ) -> None:
     """Remove fixes; what the others do stays the same, bit for bit."""
     from tpatcher.errors import BadInput
@@ -182,9 +186,8 @@ def undo(
         raise BadInput(f"{patches} is not a pack of patches: it has no {pack.INDEX}")
     with pack.lock(patches, waiting=lambda: _say_waiting(patches)):
         seen = pack.index(patches)
-        edited = opened(
-            model, patches, device, max_new_tokens=max_new_tokens, dtype=dtype, quantize=quantize
-        )
+        options = {"max_new_tokens": max_new_tokens, "dtype": dtype, "quantize": quantize}
+        edited = opened(model, patches, device, encoder=encoder, **options)
         wrong_again = []
         for one in ids:
             for broken in edited.remove(one):

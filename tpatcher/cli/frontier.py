@@ -23,7 +23,9 @@ def frontier(
         Literal["position", "text"], Option(help="What keys read: see docs/fix.md.")
     ] = "position",
     contrast: Annotated[int, Option(help="Contrast texts per fix.", min=0)] = 0,
-    encoder: Annotated[str, Option(help="The cache's sentence encoder; the model's own.")] = "",
+    encoder: Annotated[
+        str, Option(help="A sentence encoder, for the cache and for keys that read the text.")
+    ] = "",
     most: Annotated[int, Option(help="Mistakes to try, at most.", min=1)] = 40,
     device: Device = None,
     as_json: Json = False,
@@ -34,7 +36,7 @@ def frontier(
     from tpatcher.data import read_examples, read_texts
     from tpatcher.editors.tpatcher import MaxMargin
 
-    edited = opened(model, None, device)
+    edited = opened(model, None, device, encoder=encoder if reads == "text" else "")
     measured = dial.Dial(edited, read_examples(file)[:most], read_texts(traffic))
     table = Table("", "", "fixed", "GR", "sisters kept", "traffic kept")
     points = []

@@ -11,6 +11,7 @@ from typer import Argument, Option
 from tpatcher.cli.common import (
     Device,
     Dtype,
+    Encoder,
     Json,
     MaxNewTokens,
     ModelName,
@@ -85,6 +86,7 @@ def serve(
     max_new_tokens: MaxNewTokens = None,
     dtype: Dtype = None,
     quantize: Quantize = None,
+    encoder: Encoder = "",
 ) -> None:
     """Serve a model: report a mistake, and the next user gets the right answer.
 
@@ -114,6 +116,7 @@ def serve(
         max_new_tokens=max_new_tokens,
         dtype=dtype,
         quantize=quantize,
+        encoder=encoder,
         limits=Limits(deadline=deadline, fixes_a_day=fixes_a_day),
     )
 

@@ -47,6 +47,7 @@ def load(
     device_map: str | dict[str, Any] | None = None,
     quantize: Quantize | None = None,
     max_new_tokens: int | None = None,
+    encoder: str = "",
     patches: str | Path | None = None,
 ) -> Model:
     """Load a model from a directory, the hub or the package, and put a pack of patches on.
@@ -54,22 +55,29 @@ def load(
     The pack is a directory too, or a name on the hub: `patches="user/name"`.
     A directory may hold a PEFT adapter. A net that is loaded already is taken as it is, with its
     `tokenizer`. The net's weights are read, never written: a quantised or sharded base stays what
-    it is, and patches compute in float32 beside it.
+    it is, and patches compute in float32 beside it. `encoder` names a sentence encoder, a
+    directory or a name on the hub, by which fixes that read the text then read it.
     """
     if not isinstance(name_or_path, str | Path):
-        model = _given(name_or_path, tokenizer, task, max_new_tokens)
+        model = _given(name_or_path, tokenizer, task, max_new_tokens, encoder)
     else:
         if device == "auto":
             device, device_map = None, "auto"
         options = _options(dtype, device_map, quantize)
-        model = _from_files(str(name_or_path), tokenizer, task, device, options, max_new_tokens)
+        model = _from_files(
+            str(name_or_path), tokenizer, task, device, options, max_new_tokens, encoder
+        )
     if patches is not None:
         model.set_patches(pack.read(hub.found(patches), model.base))
     return model
 
 
 def _given(
-    net: Any, tokenizer: PreTrainedTokenizerBase | None, task: str | None, limit: int | None
+    net: Any,
+    tokenizer: PreTrainedTokenizerBase | None,
+    task: str | None,
+    limit: int | None,
+    encoder: str,
 ) -> Model:
     """A model of a net that the caller has loaded."""
     net = peft_models.unwrapped(net)
@@ -78,7 +86,8 @@ def _given(
     if tokenizer is None:
         raise BadInput("a net that is loaded already needs its tokenizer=, to read texts with")
     name = net.name_or_path or type(net).__name__
-    return Model(net, tokenizer, task or _task_of([type(net).__name__], name), name, limit)
+    task = task or _task_of([type(net).__name__], name)
+    return Model(net, tokenizer, task, name, limit, encoder)
 
 
 def _from_files(
@@ -88,6 +97,7 @@ def _from_files(
     device: str | None,
     options: dict[str, Any],
     limit: int | None,
+    encoder: str,
 ) -> Model:
     """A model of a directory or of the hub."""
     path = Path(data.__file__).parent / name if name in BUILTIN else Path(name)
@@ -126,7 +136,7 @@ def _from_files(
             "give max_new_tokens= (--max-new-tokens)",
             stacklevel=4,
         )
-    return Model(net, tokenizer, task, name=name, max_new_tokens=limit)
+    return Model(net, tokenizer, task, name=name, max_new_tokens=limit, encoder=encoder)
 
 
 def _options(

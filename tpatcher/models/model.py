@@ -17,8 +17,9 @@ from tpatcher.nets import ffn
 from tpatcher.nets import tail as tails
 from tpatcher.nets.causal import Causal
 from tpatcher.nets.generation import Generate, Seq2Seq
-from tpatcher.nets.reading import Reads
+from tpatcher.nets.reading import Reads, read_by
 from tpatcher.nets.rows import Rows
+from tpatcher.nets.sentences import Sentences
 from tpatcher.nets.tasks import Classify, Task
 from tpatcher.nets.twin import twin
 from tpatcher.patches import KINDS, hub, pack
@@ -42,8 +43,11 @@ class Model:
         task: str,
         name: str = "",
         max_new_tokens: int | None = None,
+        encoder: str = "",
     ) -> None:
-        """`max_new_tokens` limits generated answers, if not the net's own generation config."""
+        """`max_new_tokens` limits generated answers, if not the net's own generation config.
+        `encoder` names a sentence encoder, by which fixes that read the text shall read it.
+        """
         self.net, self.tokenizer = net.eval(), tokenizer
         self.name = name or net.name_or_path or type(net).__name__
         self.patches: tuple[Patch, ...] = ()
@@ -53,7 +57,12 @@ class Model:
             if not torch.isfinite(parameter).all():
                 raise BadInput(f"{self.name}: {key} holds NaN or infinity; load sound weights")
         self.tail, self.task = tails.find(net, _task(task, net, tokenizer, max_new_tokens))
-        self.base = pack.Base(self.name, fingerprint(net))
+        self.base, self.encoder = pack.Base(self.name, fingerprint(net)), encoder
+        if encoder:
+            sentences = Sentences(encoder, tokenizer)
+            read_by(net, sentences)
+            made_for = f"{self.base.fingerprint}+{sentences.fingerprint}"
+            self.base = pack.Base(self.name, made_for)
 
     @torch.inference_mode()
     def answer(self, texts: Sequence[str], batch: int = 32) -> list[str]:

@@ -8,10 +8,12 @@ It comes from layers that no patch of the last layer changes, so cached answers 
 | encoder-decoder | the mean of the encoder's states that the decoder is given |
 | generating decoder | the mean of an early layer's queries, up to this position |
 | any other | the mean of the last layer's queries over the whole text |
+| one with a sentence encoder beside it | the encoder's vector of the whole text |
 """
 
 import inspect
 import threading
+from collections import OrderedDict
 from typing import Any, Literal
 
 import torch
@@ -22,6 +24,7 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 from tpatcher.errors import BadInput
 from tpatcher.nets import ffn
 from tpatcher.nets.rows import Rows
+from tpatcher.nets.sentences import KEPT, Sentences
 
 Reads = Literal["position", "text"]
 EARLY = 5  # of a decoder's layers, the one after the first fifth: later ones are about what follows
@@ -106,6 +109,76 @@ class TextReader:
         return torch.cat([queries.float(), self.state(queries)], dim=-1)
 
 
+class SentenceReader(TextReader):
+    """A reader of the vector that a sentence encoder beside the net has for the text.
+
+    A decoder is given the encoder's states and no text. So it is noted which text the states of a
+    first token came from; beams only copy those.
+    """
+
+    def __init__(self, kind: Literal["encoder", "whole"], sentences: Sentences) -> None:
+        super().__init__(kind)
+        self.sentences = sentences
+        self._asked: OrderedDict[bytes, str] = OrderedDict()  # texts by what they were encoded to
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SentenceReader, (self.kind, self.sentences)
+
+    def begin(self, net: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        super().begin(net, args, kwargs)
+        if self.kind == "whole":
+            self.local.texts = self._texts(net, args, kwargs)
+        elif self.local.states is not None:
+            self.local.texts = [self._origin(first) for first in self.local.states[:, 0]]
+
+    def heard(
+        self, encoder: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> None:
+        """After the net's own encoder has run: note which text its states came from."""
+        here = self.local
+        here.texts = self._texts(encoder, args, kwargs)
+        for first, text in zip(output[0][:, 0], here.texts, strict=True):
+            self._asked[_bytes(first)] = text
+        while len(self._asked) > KEPT:
+            self._asked.popitem(last=False)
+
+    def state(self, queries: Tensor) -> Tensor:
+        vectors = self.sentences.of(self.local.texts).to(queries.device)
+        batch, width = vectors.shape
+        length = queries.numel() // (queries.shape[-1] * batch)
+        return vectors[:, None].expand(batch, length, width).reshape(*queries.shape[:-1], width)
+
+    def _texts(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+        named = dict(zip(inspect.signature(module.forward).parameters, args, strict=False)) | kwargs
+        if named.get("input_ids") is None:
+            raise BadInput("fixes read the text by a sentence encoder: give input_ids, no embeds")
+        return self.sentences.texts(named["input_ids"])
+
+    def _origin(self, first: Tensor) -> str:
+        text = self._asked.get(_bytes(first))
+        if text is None:
+            raise BadInput(
+                "these encoder_outputs were not made by this model, or long ago; fixes read the "
+                "text by a sentence encoder: give input_ids"
+            )
+        return text
+
+
+def read_by(net: PreTrainedModel, sentences: Sentences) -> None:
+    """Have all keys that read the text read it by a sentence encoder, from now on."""
+    if net.config.is_encoder_decoder:
+        reader = SentenceReader("encoder", sentences)
+        net.get_encoder().register_forward_hook(reader.heard, with_kwargs=True)
+    elif net.can_generate():
+        raise BadInput(
+            "a sentence encoder reads whole texts, but a language model's text grows with every "
+            "token: load it without encoder="
+        )
+    else:
+        reader = SentenceReader("whole", sentences)
+    net.register_forward_pre_hook(reader.begin, with_kwargs=True)
+
+
 def install(net: PreTrainedModel) -> TextReader:
     """The net's reader, put on first if it has none."""
     if (known := _installed(net)) is not None:
@@ -125,7 +198,7 @@ def install(net: PreTrainedModel) -> TextReader:
 def remove(net: PreTrainedModel) -> None:
     """Take the net's reader off again: no hook of it is left."""
     reader = _installed(net)
-    if reader is None:
+    if reader is None or isinstance(reader, SentenceReader):  # the latter came with the net
         return
     modules = [net]
     if reader.kind == "encoder":
@@ -151,6 +224,8 @@ def widen(net: PreTrainedModel, layer: ffn.FFN, rows: Rows) -> None:
 
 def text_width(net: PreTrainedModel) -> int:
     """The length of s."""
+    if isinstance(reader := _installed(net), SentenceReader):
+        return reader.sentences.width
     if net.config.is_encoder_decoder:
         return int(net.config.hidden_size)
     return ffn.find(net).width
@@ -175,3 +250,7 @@ def _text_layer(cache: Cache) -> TextLayer:
     if not isinstance(cache.layers[-1], TextLayer):
         cache.layers.append(TextLayer())
     return cache.layers[-1]  # type: ignore[no-any-return]
+
+
+def _bytes(state: Tensor) -> bytes:
+    return state.detach().float().cpu().numpy().tobytes()

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from tpatcher.nets import sentences
 from tpatcher.nets.tasks import Task
 from tpatcher.patches import companions, sentence_encoder
 from tpatcher.patches.base import NAMED, Patch
@@ -115,7 +116,7 @@ class CachedAnswer(Patch):
         """Embeddings of texts (B, d) on the CPU, and the radius around this patch's own."""
         if not self.scope:
             layers, mask = sentence_encoder.states(net, task, texts, self.encoder)
-            return sentence_encoder.mean(layers[-1], mask).cpu(), RADIUS
+            return sentences.mean(layers[-1], mask).cpu(), RADIUS
         scope = Scope.from_state(self.scope)
         tokens, mask = token_states(net, task, texts, self.encoder)
         return scope(tokens.cpu(), mask.cpu()), float(scope.log_radius.exp())

@@ -141,9 +141,12 @@ def _read(path: Path, raw: bytes, base: Base | None) -> list[Patch]:
     except MALFORMED as error:
         raise Damaged(f"{path / INDEX} cannot be read: {error!r}") from error
     if base is not None and made_for.fingerprint != base.fingerprint:
+        both = (made_for.fingerprint, base.fingerprint)
+        net_only = {fingerprint.split("+")[0] for fingerprint in both}
         raise WrongBase(
             f"{path} was made for {made_for.name!r} ({made_for.fingerprint}), but this model is "
             f"{base.name!r} ({base.fingerprint})"
+            + ("; load it with the same sentence encoder (encoder=)" if len(net_only) == 1 else "")
         )
     gone = Damaged(f"{path / INDEX} names the tensors {file!r}, which are not there")
     if Path(file).name != file or not (path / file).is_file():

@@ -1,15 +1,14 @@
 """Sentence encoders: the token states of a text, by the edited model itself or by another one."""
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
-from tpatcher.errors import BadInput
+from tpatcher.nets.sentences import known, mean
 from tpatcher.nets.tasks import Task
 from tpatcher.patches import companions
 
@@ -27,7 +26,7 @@ def states(
         trained = companions.get(encoder)
         return run(trained.net, trained.tokenizer, task, texts)
     if encoder:
-        return run(*_load(encoder), task, texts)
+        return run(*known(encoder), task, texts)
     return run(own(net), None, task, texts)
 
 
@@ -49,26 +48,7 @@ def run(
     return body(**inputs, output_hidden_states=True).hidden_states, inputs["attention_mask"]
 
 
-def mean(tokens: Tensor, mask: Tensor) -> Tensor:
-    """The mean of each text's token states (B, T, d), in float32."""
-    weight = mask[..., None].float()
-    return (tokens.float() * weight).sum(1) / weight.sum(1)
-
-
 def embed(net: PreTrainedModel, task: Task, texts: Sequence[str], encoder: str = "") -> Tensor:
     """The mean of each text's last token states at length 1 (B, d), on the CPU."""
     layers, mask = states(net, task, texts, encoder)
     return normalize(mean(layers[-1], mask), dim=-1).cpu()
-
-
-def load(name: str) -> tuple[Any, Any]:
-    """A sentence encoder and its tokenizer, from a directory or the hub."""
-    try:
-        stock: Any = {"trust_remote_code": False}  # or Transformers asks whether to run it
-        net = AutoModel.from_pretrained(name, **stock).eval()
-        return net, AutoTokenizer.from_pretrained(name, **stock)
-    except (OSError, ValueError) as error:
-        raise BadInput(f"cannot load the sentence encoder {name!r}: {error}") from error
-
-
-_load = cache(load)  # once per process: nobody trains it

@@ -123,7 +123,9 @@ def build(
             raise
 
     def load_successor(to: Successor) -> Deployment:
-        successor = load(to.model, task=model.task.name, device=str(model.net.device))
+        successor = load(
+            to.model, task=model.task.name, device=str(model.net.device), encoder=model.encoder
+        )
         return deploy(successor, with_password(to.store, str(store)))
 
     name, chosen = name or model.name, solver(preset)

@@ -122,6 +122,12 @@ class TPatcher(Editor):
         mistake = Mistake.find(model, example, layer, reads, known)
         if not len(mistake.wrong):
             raise AlreadyRight(f"the model answers {example.text!r} with {example.answer!r}")
+        if (width := mistake.queries.shape[1]) != self.memory.queries.shape[1]:
+            raise NotFitted(
+                f"queries of this model have width {width}, and those of the memory "
+                f"{self.memory.queries.shape[1]}: it was made by another model, or by one with "
+                "another sentence encoder; fit the editor anew"
+            )
         past = PastFixes.of(model, example, layer, reads)
         return self.solver.solve(mistake, self.memory, past)
 

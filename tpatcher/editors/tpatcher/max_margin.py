@@ -54,6 +54,7 @@ class Crossing:
 LABELS, TOKENS = Crossing(0.47, duals=1), Crossing(0.5, duals=2)
 # Where the text's state is read too, chosen on one half of each edit set.
 LABELS_BY_TEXT, TOKENS_BY_TEXT = Crossing(0.55, duals=1), Crossing(0.25, duals=2)
+TOKENS_BY_ENCODER = Crossing(0.3, duals=2)  # a sentence encoder's vectors lie further apart
 # The more queries a key stays clear of, the more seldom others come near it: where answers are
 # tokens, f falls for each doubling of the memory beyond this size. With labels it gains little.
 REFERENCE_SIZE, DROP_PER_DOUBLING, MIN_FRACTION = 45_000, 0.1, 0.2
@@ -156,7 +157,9 @@ class MaxMargin(Solver):
         )
         return make_patch(mistake, rows, certificate)
 
-    def crossing_for(self, generates: bool, queries: int, reads: Reads = "position") -> Crossing:
+    def crossing_for(
+        self, generates: bool, queries: int, reads: Reads = "position", encoder: bool = False
+    ) -> Crossing:
         """Crossing for a task and a memory of this many queries, where the fields are open.
 
         >>> sizes = (8_000, 45_000, 180_000, 10**7)
@@ -164,7 +167,8 @@ class MaxMargin(Solver):
         [0.5, 0.5, 0.3, 0.2]
         """
         if reads == "text":
-            default = TOKENS_BY_TEXT if generates else LABELS_BY_TEXT
+            tokens = TOKENS_BY_ENCODER if encoder else TOKENS_BY_TEXT
+            default = tokens if generates else LABELS_BY_TEXT
         else:
             default = TOKENS if generates else LABELS
         f = default.fraction
@@ -201,8 +205,8 @@ class MaxMargin(Solver):
             must_avoid=must_avoid,
             contrast=len(contrast.trace.tokens) if contrast else 0,
         )
-        generates = mistake.model.task.generates
-        crossing = self.crossing_for(generates, memory.n_answers, memory.reads)
+        generates, encoder = mistake.model.task.generates, bool(mistake.model.encoder)
+        crossing = self.crossing_for(generates, memory.n_answers, memory.reads, encoder)
         found = keys.solve(positives, negatives, crossing.duals, self.width)
         key_rows, bias, responses = [], [], []
         for key in found:

@@ -35,6 +35,7 @@ from tpatcher.example import Example
 from tpatcher.models.loading import AUTO
 from tpatcher.models.model import Model
 from tpatcher.models.training import cross_entropy
+from tpatcher.nets import sentences
 from tpatcher.nets.tasks import Task
 from tpatcher.patches import companions, sentence_encoder
 from tpatcher.patches.cached_answer import CachedAnswer, with_edit
@@ -80,7 +81,7 @@ class Sera(Trained):
 
     def build(self, model: Model) -> Companions:
         if self.encoder:
-            body = sentence_encoder.load(self.encoder)[0]
+            body = sentences.load(self.encoder)[0]
         else:
             body = copy.deepcopy(sentence_encoder.own(model.net))
         return Companions({"scope": body.float().requires_grad_(True)}).train()
@@ -116,7 +117,7 @@ class Sera(Trained):
         texts = [e.text for e, _ in pairs] + [rephrasing for _, rephrasing in pairs]
         tokenizer = self.tokenizers(model)["scope"]
         layers, mask = sentence_encoder.run(learner["scope"], tokenizer, model.task, texts)
-        embedded = sentence_encoder.mean(layers[-1], mask)
+        embedded = sentences.mean(layers[-1], mask)
         cached, asked = embedded[: len(pairs)], embedded[len(pairs) :]
         distance = (asked[:, None] - cached).square().sum(-1)
         own = torch.eye(len(pairs), dtype=torch.bool, device=distance.device)
@@ -139,7 +140,7 @@ class Sera(Trained):
             example=example,
             editor=self.name,
             answer=model.task.canonical(example.answer),
-            embedding=sentence_encoder.mean(layers[-1], mask)[0],
+            embedding=sentences.mean(layers[-1], mask)[0],
             encoder=encoder,
             counterfactual=self.names.get("counterfactual", ""),
         )
