@@ -61,9 +61,8 @@ class Sentences:
         if new:
             inputs = self.own_tokenizer(new, return_tensors="pt", padding=True, truncation=True)
             states = self.encoder(**inputs).last_hidden_state
-            found |= zip(
-                new, normalize(mean(states, inputs["attention_mask"]), dim=-1), strict=True
-            )
+            vectors = normalize(mean(states, inputs["attention_mask"]), dim=-1)
+            found |= zip(new, vectors, strict=True)
         with self._lock:
             for text, vector in found.items():
                 self._vectors[text] = vector

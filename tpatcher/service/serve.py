@@ -123,9 +123,8 @@ def build(
             raise
 
     def load_successor(to: Successor) -> Deployment:
-        successor = load(
-            to.model, task=model.task.name, device=str(model.net.device), encoder=model.encoder
-        )
+        like: dict[str, Any] = {"task": model.task.name, "encoder": model.encoder}
+        successor = load(to.model, device=str(model.net.device), **like)
         return deploy(successor, with_password(to.store, str(store)))
 
     name, chosen = name or model.name, solver(preset)
