@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import tpatcher as tp
 from tests.helpers import TEXTS, fresh
@@ -30,6 +31,26 @@ def test_the_same_is_right_and_a_stock_checkpoint_holds_it(name: str, tmp_path: 
     assert solved.model.correct([example]) == [True]
     assert solved.model.answer(TEXTS) == said
     assert bake(solved.model, tmp_path / "out") < 1e-4
+
+
+@pytest.mark.parametrize("name", ["bert", pytest.param("bart", marks=pytest.mark.slow)])
+def test_a_graph_carries_the_state_of_the_text(name: str, tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    model = fresh(name)
+    text, answers = "what is the river of rome ?", {"bert": "maybe no", "bart": "paris lima"}
+    wanted = next(a for a in answers[name].split() if a != model.answer([text])[0])
+    editor = tp.TPatcher(solver("text")).fit(model, TEXTS)
+    model.push(editor.edit(model, tp.Example(text, wanted)))
+    assert editor.memory is not None
+    stock = by_position(model, editor.memory).model
+    assert bake(stock, tmp_path / "out", TEXTS[:4], onnx=True, onnx_of=model) < 1e-4
+    session = runtime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
+    forced = model.task.force([text, *TEXTS[4:7]], model.task.predict(model.net, TEXTS[3:7]))
+    (found,) = session.run(["logits"], {k: v.numpy() for k, v in forced.inputs.items()})
+    with torch.no_grad():
+        logits = model.net(**forced.inputs).logits
+    assert torch.allclose(torch.from_numpy(found), logits, atol=1e-4)
 
 
 def test_a_fix_without_its_text_is_named() -> None:

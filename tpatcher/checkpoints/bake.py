@@ -35,14 +35,16 @@ def bake(
     texts: Sequence[str] = (),
     *,
     onnx: bool = False,
+    onnx_of: Model | None = None,
     spare: int = 0,
 ) -> float:
     """Write the model with its patches as a stock checkpoint; returns the largest logit difference.
 
     The checkpoint is loaded by the plain Auto classes and compared with the model on the patches'
     own examples and on `texts`. If an answer or a logit differs, nothing is left behind. With
-    `onnx`, the same model is written as model.onnx too, and compared as well. With `spare`, every
-    layer has so many neurons of zeros more, so that later fixes change values and no shapes.
+    `onnx`, the same model is written as model.onnx too, and compared as well; or `onnx_of`, the
+    model as it was before `by_position`: a graph can hold keys that read the text. With `spare`,
+    every layer has so many neurons of zeros more, so that later fixes change no shapes.
     """
     if onnx:
         graph.check_installed()
@@ -54,7 +56,7 @@ def bake(
         other = load(made, task=model.task.name)
         apart = _compare(model, other, asked)
         if onnx:
-            apart = max(apart, graph.export(other, made, asked))
+            apart = max(apart, graph.export(onnx_of.twin() if onnx_of else other, made, asked))
     return apart
 
 

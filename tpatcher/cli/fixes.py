@@ -240,17 +240,19 @@ def bake(
     spare: Annotated[
         int, Option(help="Neurons of zeros for later fixes, which then change no shape.", min=0)
     ] = 0,
+    encoder: Encoder = "",
 ) -> None:
     """Write a stock checkpoint that has the fixes in its weights and runs without tpatcher."""
     from tpatcher.checkpoints.bake import bake as write
     from tpatcher.checkpoints.by_position import by_position
     from tpatcher.editors.tpatcher.memory import Memory
 
-    fixed, again = opened(model, patches, None), None
+    as_fixed, again = opened(model, patches, None, encoder=encoder), None
+    fixed, carries = as_fixed, None
     if (patches / "memory-text" / "memory.json").exists():
-        again = by_position(fixed, Memory.load(patches / "memory-text"))
-        fixed = again.model
-    apart = write(fixed, out, onnx=onnx, spare=spare)
+        again = by_position(as_fixed, Memory.load(patches / "memory-text"))
+        fixed, carries = again.model, None if encoder else as_fixed  # a graph holds no encoder
+    apart = write(fixed, out, onnx=onnx, onnx_of=carries, spare=spare)
     if as_json:
         cost = {k: v for k, v in vars(again).items() if k != "model"} if again else {}
         emit({"out": str(out), "largest_difference": apart, **cost})
