@@ -108,7 +108,7 @@ def saved(
 
 def tpatcher(*words: object) -> Result:
     """What `tpatcher WORDS…` does and prints, on a wide terminal."""
-    return CliRunner().invoke(cli.app, [str(w) for w in words], env={"COLUMNS": "200"})
+    return CliRunner().invoke(cli.app, [str(w) for w in words])
 
 
 def examples(name: str) -> list[tp.Example]:

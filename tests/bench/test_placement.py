@@ -83,7 +83,7 @@ def test_a_worker_loads_its_model_onto_its_device(
 ) -> None:
     asked: list[str | None] = []
 
-    def load(name: str, device: str | None) -> Any:
+    def load(name: str, device: str | None, encoder: str) -> Any:
         asked.append(device)
         raise RuntimeError("far enough")
 

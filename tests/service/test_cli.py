@@ -25,7 +25,7 @@ RUN = "from tpatcher.cli import main; main()"
 
 
 def tpatcher(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(w) for w in words], env={"COLUMNS": "200"})
+    return CliRunner().invoke(cli.app, [str(w) for w in words])
 
 
 def test_options_that_were_missing_are_there() -> None:  # the docs' options: tests/test_docs.py
