@@ -34,13 +34,11 @@ class Contrast:
             rows = torch.zeros(0, dtype=torch.long)
             empty = {name: getattr(here.trace, name)[:0] for name in ("queries", "states", "gap")}
             return cls([], [], Trace(**empty, tokens=rows, owner=rows, best=rows))
-        targets = [mistake.target] * len(texts)
-        seen = trace(mistake.model, texts, targets, here.layer, here.reads)
-        if mistake.model.task.generates:  # beyond another token than the target's it never gets
-            follows = (seen.best == seen.tokens).view(len(texts), -1).long()
-            before = follows.cumprod(1).roll(1, 1)
-            before[:, 0] = 1
-            seen = seen.at(before.flatten().bool())
+        if not mistake.model.task.generates:
+            targets = [mistake.target] * len(texts)
+            seen = trace(mistake.model, texts, targets, here.layer, here.reads)
+        else:
+            seen = _along_target(mistake, texts)
             given = by_kind.get("given", [])[:limit]
             if given:  # what a user names is followed along its own answer too, which takes a run
                 own = targets_to_follow(mistake.model, given)
@@ -57,3 +55,32 @@ class Contrast:
     def counts(self) -> dict[str, int]:
         """How many texts of each kind are held."""
         return dict(Counter(self.kinds[i] for i in set(self.trace.owner.tolist())))
+
+
+def _along_target(mistake: Mistake, texts: list[str]) -> Trace:
+    """The texts along the mistake's target, each as far as the model would go by itself.
+
+    Hardly any text begins as the target does, so only the beginning is looked at first.
+    """
+    model, target, here = mistake.model, mistake.target, mistake.positions
+    begin = 2 if target[0] == model.tokenizer.bos_token_id else 1  # all of BART's begin with <s>
+    seen = trace(model, texts, [target[:begin]] * len(texts), here.layer, here.reads)
+    reached, follows = _reached(seen, len(texts))
+    further = follows.nonzero()[:, 0].tolist()
+    seen = seen.at(reached)
+    if not further or len(target) <= begin:
+        return seen
+    asked = [texts[i] for i in further]
+    more = trace(model, asked, [target] * len(asked), here.layer, here.reads)
+    reached, _ = _reached(more, len(asked))
+    reached.view(len(asked), -1)[:, :begin] = False  # known already
+    more.owner = torch.tensor(further)[more.owner]
+    return Trace.join([seen, more.at(reached)])
+
+
+def _reached(seen: Trace, n: int) -> tuple[Tensor, Tensor]:
+    """Which positions (P,) the model reaches by itself, and which of n texts it follows whole."""
+    follows = (seen.best == seen.tokens).view(n, -1).long().cumprod(1)
+    before = follows.roll(1, 1)
+    before[:, 0] = 1
+    return before.flatten().bool(), follows[:, -1].bool()

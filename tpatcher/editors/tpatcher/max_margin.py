@@ -55,6 +55,9 @@ LABELS, TOKENS = Crossing(0.47, duals=1), Crossing(0.5, duals=2)
 # Where the text's state is read too, chosen on one half of each edit set.
 LABELS_BY_TEXT, TOKENS_BY_TEXT = Crossing(0.55, duals=1), Crossing(0.25, duals=2)
 TOKENS_BY_ENCODER = Crossing(0.3, duals=2)  # a sentence encoder's vectors lie further apart
+# What reaches a later token of the answer has got the tokens before it: the first neuron chooses,
+# and the others may reach further.
+LATER = 0.5  # of f
 # The more queries a key stays clear of, the more seldom others come near it: where answers are
 # tokens, f falls for each doubling of the memory beyond this size. With labels it gains little.
 REFERENCE_SIZE, DROP_PER_DOUBLING, MIN_FRACTION = 45_000, 0.1, 0.2
@@ -209,8 +212,9 @@ class MaxMargin(Solver):
         crossing = self.crossing_for(generates, memory.n_answers, memory.reads, encoder)
         found = keys.solve(positives, negatives, crossing.duals, self.width)
         key_rows, bias, responses = [], [], []
-        for key in found:
-            zero, scale = self._threshold(mistake, negatives, key, crossing.fraction, beta)
+        for i, key in enumerate(found):
+            f = crossing.fraction * (LATER if i and memory.reads == "text" else 1)
+            zero, scale = self._threshold(mistake, negatives, key, f, beta)
             key_rows.append(key.direction * scale)
             bias.append(-zero * scale)
             responses.append((key.responses - zero) * scale)
