@@ -121,6 +121,12 @@ def test_a_run_that_was_stopped_goes_on_and_ends_the_same(
     with pytest.raises(KeyboardInterrupt):
         consolidate(model, TEXTS[:60], tmp_path / "new", settings=short)
     assert {p.name for p in tmp_path.iterdir()} == {"whole", ".new.unfinished.safetensors"}
+    (tmp_path / ".other.unfinished.safetensors").write_bytes(b"damaged")
+    other = unfinished.Unfinished(tmp_path / "other", "another run")
+    for name in ("other", "new"):  # neither what is damaged nor what is of another run is used
+        other.file = tmp_path / f".{name}.unfinished.safetensors"
+        assert other.load({}, torch.optim.AdamW([torch.zeros(1)])) == (0, 1.0)
+    (tmp_path / ".other.unfinished.safetensors").unlink()
     new, outcome = consolidate(model, TEXTS[:60], tmp_path / "new", settings=short)
     assert sum(made) == 5 + outcome.steps - 4, "it went on after the fourth step"
     assert {p.name for p in tmp_path.iterdir()} == {"whole", "new"}

@@ -7,6 +7,7 @@ from pathlib import Path
 from time import monotonic
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
@@ -30,13 +31,13 @@ class Unfinished:
         self, parameters: Mapping[str, nn.Parameter], adam: torch.optim.AdamW
     ) -> tuple[int, float]:
         """Go on as it was saved: the steps that were made and the rate's factor; 0 and 1 if new."""
-        if not self.file.is_file():
+        try:
+            blob = self.file.read_bytes()
+            about, tensors = files.safetensors_metadata(blob), load_tensors(blob)
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError):  # none, or damaged
             return 0, 1.0
-        blob = self.file.read_bytes()
-        about = files.safetensors_metadata(blob)
         if about["run"] != self.run:
             return 0, 1.0
-        tensors = load_tensors(blob)
         with torch.no_grad():
             for name, parameter in parameters.items():
                 parameter.copy_(tensors[name])
