@@ -215,3 +215,32 @@ def test_the_errors_of_an_edit_are_explained() -> None:
         errors.WrongBase,
     )  # fmt: skip
     assert [e.__name__ for e in raised if f"`{e.__name__}`" not in text] == []
+
+
+def findings(page: str) -> dict[str, str]:
+    """The rows of the table of findings: what was found, and the cell that names its tests."""
+    table = page.partition("## Findings and repairs")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line[:2] == "| "][1:]
+    assert all(len(row) == 3 for row in rows)
+    return {found: tests for found, _, tests in rows}
+
+
+def named_tests(cell: str) -> list[tuple[str, str]]:
+    """The tests that a cell names as `file`: `test`, `test`; …"""
+    named, file = [], ""
+    for span in re.findall(r"`([^`]+)`", cell):
+        if span.endswith(".py"):
+            file = span
+        else:
+            named.append((file, span))
+    return named
+
+
+def test_every_finding_names_tests_that_exist() -> None:
+    rows = findings((ROOT / "docs" / "security.md").read_text())
+    numbered = [f"H{n}." for n in range(1, 7)] + [f"M{n}." for n in range(1, 14)]
+    assert [n for n in numbered if not any(found.startswith(n) for found in rows)] == []
+    for found, cell in rows.items():
+        assert cell == "out of the threat model" or named_tests(cell), found
+        for file, test in named_tests(cell):
+            assert f"def {test}(" in (ROOT / file).read_text(), f"{file}: {test}"

@@ -1,5 +1,7 @@
 """Files and directories are written whole or not at all."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,8 @@ from safetensors.torch import save
 
 from tpatcher import files
 from tpatcher.errors import BadInput
+
+ROOT = Path(__file__).parents[1]
 
 
 def test_a_write_that_fails_leaves_the_old_file(
@@ -37,6 +41,27 @@ def test_a_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["whole"]
     with pytest.raises(BadInput, match="not empty"), files.new_directory(tmp_path / "new"):
         pass
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from tpatcher import files
+with files.new_directory(sys.argv[1]) as made:
+    (made / "weights").write_text("many")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_kill_left_half_made_is_taken_away(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "new")], cwd=ROOT)
+    (tmp_path / ".news").mkdir()  # of somebody else
+    assert len(list(tmp_path.iterdir())) == 2
+    with files.new_directory(tmp_path / "new") as made:
+        with pytest.raises(KeyboardInterrupt), files.new_directory(tmp_path / "new"):
+            raise KeyboardInterrupt
+        assert made.exists()  # of a maker who lives nothing is taken away
+        (made / "whole").write_text("whole")
+    assert {p.name for p in tmp_path.iterdir()} == {"new", ".news"}
 
 
 def test_the_header_of_safetensors_holds_what_was_saved() -> None:

@@ -23,7 +23,7 @@ from tpatcher import probes, sme
 from tpatcher.data.split import Split
 from tpatcher.editors import make
 from tpatcher.editors.base import Editor
-from tpatcher.errors import BadInput, NotFixed
+from tpatcher.errors import BadInput, Damaged, NotFixed
 from tpatcher.models.retention import AnswerCache
 from tpatcher.patches.base import Patch
 
@@ -284,8 +284,10 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 from tests.test_sme import small_run
-for step in small_run(Path(sys.argv[1])):
+for number, step in enumerate(small_run(Path(sys.argv[1])), 1):
     print(step.index, flush=True)
+    if number == 3:
+        sys.stdin.read()  # the kill comes first, on a fast machine too
 """
 
 
@@ -314,18 +316,21 @@ def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path) -> None:
     }
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(killed)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=environment,
         text=True,
     )
-    assert child.stdout is not None
+    assert child.stdin is not None and child.stdout is not None
     for _ in range(2):
         child.stdout.readline()
     time.sleep(Random().random() * 0.05)
     child.send_signal(signal.SIGKILL)
     child.wait()
+    child.stdin.close()
     child.stdout.close()
-    assert 2 < len(untimed(killed)) < len(untimed(whole))
+    written = (killed / "steps.jsonl").read_bytes().count(b"\n")
+    assert 2 < written < len(untimed(whole))
     with (killed / "steps.jsonl").open("a") as file:
         file.write('{"index": 7, "te')  # and a line that was only half written
     list(small_run(killed))
@@ -342,6 +347,24 @@ def test_a_log_of_another_run_is_refused(tmp_path: Path) -> None:
         list(
             sme.run(model, tp.TPatcher().fit(model, TEXTS[:20]), stream_of(model)[:2], out=tmp_path)
         )
+
+
+def test_what_is_damaged_is_named(tmp_path: Path) -> None:
+    list(small_run(tmp_path))
+    _, steps = sme.read(tmp_path)
+    patch = tmp_path / "patches" / f"{steps[0].index}.safetensors"
+    kept = patch.read_bytes()
+    for content in (b"", kept[:50], None):
+        patch.unlink() if content is None else patch.write_bytes(content)
+        with pytest.raises(Damaged, match=patch.name):
+            list(small_run(tmp_path))
+    patch.write_bytes(kept)
+    log = tmp_path / "steps.jsonl"
+    lines = log.read_bytes().split(b"\n")
+    for garbage in (b"\xff\x00", b"{}", b"[1]", b'{"index": 3}', b'{"retained": {"test": 1}}'):
+        log.write_bytes(b"\n".join([lines[0], garbage, *lines[2:]]))
+        with pytest.raises(Damaged, match=r"steps\.jsonl:2"):
+            list(small_run(tmp_path))
 
 
 def test_folders_cover_the_edit_set() -> None:

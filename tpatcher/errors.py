@@ -41,11 +41,11 @@ class NotRemovable(TPatcherError):
 
 
 class WrongBase(TPatcherError):
-    """The patches were made for another base model."""
+    """The patches, or the memory, were made for another base model."""
 
 
 class Damaged(TPatcherError):
-    """A file of patches is incomplete or was changed; the message says where."""
+    """A file that was kept is incomplete or was changed; the message says where."""
 
 
 class StaleHead(TPatcherError):

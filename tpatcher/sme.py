@@ -11,7 +11,7 @@ from typing import Any
 
 from tpatcher import files
 from tpatcher.editors.base import Editor
-from tpatcher.errors import BadInput, NotFitted, TPatcherError
+from tpatcher.errors import BadInput, Damaged, NotFitted, TPatcherError
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.retention import AnswerCache
@@ -298,7 +298,10 @@ class Log:
         if step.patch is None:
             return None
         path = self._file(step)
-        patch = from_bytes(path.read_bytes())
+        try:
+            patch = from_bytes(path.read_bytes())
+        except (OSError, Damaged) as error:
+            raise Damaged(f"{path} is missing or damaged, the run cannot go on: {error}") from error
         self._count(patch, path)
         return patch
 
@@ -330,11 +333,15 @@ class Log:
 
 
 def read(directory: str | Path) -> tuple[dict[str, Any], list[Step]]:
-    """The header and the steps of a run."""
-    head, *lines = (Path(directory) / "steps.jsonl").read_bytes().splitlines()
-    return json.loads(head), [_step(json.loads(line)) for line in lines]
+    """The header and the steps of a run; `Damaged` names a line that is neither."""
+    path, found = Path(directory) / "steps.jsonl", []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            found.append(json.loads(line) if number == 1 else _step(**json.loads(line)))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise Damaged(f"{path}:{number} is no line of a run: {error!r}") from error
+    return found[0], found[1:]
 
 
-def _step(row: dict[str, Any]) -> Step:
-    retained = {k: (v[0], v[1]) for k, v in row.pop("retained").items()}
-    return Step(**row, retained=retained)
+def _step(retained: Mapping[str, Sequence[int]], **row: Any) -> Step:
+    return Step(**row, retained={name: (now, begin) for name, (now, begin) in retained.items()})

@@ -3,7 +3,10 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.helpers import tpatcher
+from tpatcher.bench import demo
 
 
 def test_the_demo_fixes_both_tasks_and_reports(tmp_path: Path) -> None:
@@ -25,3 +28,19 @@ def test_the_demo_fixes_both_tasks_and_reports(tmp_path: Path) -> None:
     assert "Claims of our own: 0 do not hold, 2 hold." in html
     assert "Claims of the paper" not in html
     assert "tpatcher demo --edits 2" in html
+    assert {file.name for file in tmp_path.iterdir()} == {"report.html", "numbers.json"}
+
+
+def test_a_demo_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = list[bool]()
+
+    def stopped(console: object, planned: object, out: Path, *more: object) -> None:
+        done.append((out / "job").exists())
+        out.mkdir(exist_ok=True)
+        (out / "job").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "run_plan", stopped)
+    for _ in range(2):
+        tpatcher("demo", "--report", tmp_path / "report.html")
+    assert done == [False, True]

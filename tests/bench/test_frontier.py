@@ -1,11 +1,12 @@
 """The dial: points of both editors, a recommendation, a picture."""
 
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 import tpatcher as tp
-from tests.helpers import RIGHT, TEXTS, fresh
+from tests.helpers import RIGHT, TEXTS, fresh, wrong_label
 from tpatcher.bench.frontier import FRACTIONS, THRESHOLDS, Dial, Point, draw, recommended
 from tpatcher.editors.tpatcher import MaxMargin
 from tpatcher.errors import BadInput
@@ -29,6 +30,21 @@ def test_every_setting_is_a_whole_run(name: str, tmp_path: Path) -> None:
     assert all(p.fixed == 1 for p in points)
     draw(points, tmp_path / "frontier.png")
     assert (tmp_path / "frontier.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, kept = fresh("bert"), tmp_path / "points.json"
+    asked = "the fish of rome ?"
+    mistake = tp.Example(asked, wrong_label(model, asked), rephrasings=("of rome the fish ?",))
+    dial, counted = Dial(model, [mistake], TRAFFIC), list[float]()
+    measure = dial._point
+    monkeypatch.setattr(dial, "_point", lambda e, s: counted.append(s) or measure(e, s))
+    first = list(islice(dial.points(MaxMargin(), kept=kept), 3))
+    points = list(dial.points(MaxMargin(), kept=kept))
+    assert points[:3] == first and counted == [*FRACTIONS, *THRESHOLDS], "each was measured once"
+    assert list(dial.points(MaxMargin(), kept=kept)) == points
+    list(islice(dial.points(MaxMargin(contrast=5), kept=kept), 1))  # another run
+    assert counted == [*FRACTIONS, *THRESHOLDS, FRACTIONS[0]]
 
 
 def test_what_is_recommended_keeps_the_traffic() -> None:

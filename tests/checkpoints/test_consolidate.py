@@ -10,6 +10,7 @@ import torch
 from tests import zoo
 from tests.service import served
 from tpatcher import data
+from tpatcher.checkpoints import unfinished
 from tpatcher.checkpoints.consolidate import Settings, consolidate, fixes_to_teach
 from tpatcher.editors import TPatcher
 from tpatcher.errors import AlreadyRight, BadInput, NotFitted, NotFixed, Refused
@@ -99,6 +100,38 @@ def test_a_stop_from_the_keyboard_leaves_nothing(
     with pytest.raises(KeyboardInterrupt):
         consolidate(patched("bert"), TEXTS, tmp_path / "new")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_was_stopped_goes_on_and_ends_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unfinished, "EVERY", 0.0)
+    model, short = patched("bert"), replace(EASY, check_every=2, steps=12, retention=0.0, cooling=1)
+    whole, _ = consolidate(model, TEXTS[:60], tmp_path / "whole", settings=short)
+    made, step = list[int](), torch.optim.AdamW.step
+
+    def counted(adam: torch.optim.AdamW) -> None:
+        if len(made) == 5:
+            made.append(0)
+            raise KeyboardInterrupt
+        made.append(1)
+        step(adam)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", counted)
+    with pytest.raises(KeyboardInterrupt):
+        consolidate(model, TEXTS[:60], tmp_path / "new", settings=short)
+    assert {p.name for p in tmp_path.iterdir()} == {"whole", ".new.unfinished.safetensors"}
+    (tmp_path / ".other.unfinished.safetensors").write_bytes(b"damaged")
+    other = unfinished.Unfinished(tmp_path / "other", "another run")
+    for name in ("other", "new"):  # neither what is damaged nor what is of another run is used
+        other.file = tmp_path / f".{name}.unfinished.safetensors"
+        assert other.load({}, torch.optim.AdamW([torch.zeros(1)])) == (0, 1.0)
+    (tmp_path / ".other.unfinished.safetensors").unlink()
+    new, outcome = consolidate(model, TEXTS[:60], tmp_path / "new", settings=short)
+    assert sum(made) == 5 + outcome.steps - 4, "it went on after the fourth step"
+    assert {p.name for p in tmp_path.iterdir()} == {"whole", "new"}
+    theirs = whole.net.state_dict()
+    assert all(torch.equal(v, theirs[k]) for k, v in new.net.state_dict().items())
 
 
 def test_what_cannot_be_taught_is_said(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Training makes a loadable model, goes on after an interruption, leaves no half-made folder."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -211,3 +212,18 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="not empty"):
         train_builtin("builtin-fc", tmp_path, progress=False)
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_code_that_comes_with_a_base_is_never_run_nor_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, ran = tmp_path / "base", tmp_path / "ran"
+    base.mkdir()
+    (base / "evil.py").write_text(f"open({str(ran)!r}, 'w')\nclass Config: ...\n")
+    config = {"model_type": "unheard-of", "auto_map": {"AutoConfig": "evil.Config"}}
+    (base / "config.json").write_text(json.dumps(config))
+    asked = list[str]()
+    monkeypatch.setattr("builtins.input", lambda question="": asked.append(question) or "y")
+    with pytest.raises((OSError, ValueError)):
+        train(base, split_of(CLAIMS), "classify", tmp_path / "tuned", progress=False)
+    assert asked == [] and not ran.exists()

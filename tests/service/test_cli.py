@@ -28,9 +28,11 @@ def tpatcher(*words: object) -> Result:
     return CliRunner().invoke(cli.app, [str(w) for w in words])
 
 
-def test_options_that_were_missing_are_there() -> None:  # the docs' options: tests/test_docs.py
+def test_options_that_were_missing_are_there_and_shadow_says_what_it_does() -> None:
     commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
-    assert {"--share", "--drain"} <= {o for p in commands["serve"].params for o in p.opts}
+    options = {o: p for p in commands["serve"].params for o in p.opts}
+    assert {"--share", "--drain"} <= {*options}  # the docs' options: tests/test_docs.py
+    assert "every fix through" in options["--shadow"].help
 
 
 def test_token_and_serve(tmp_path: Path) -> None:

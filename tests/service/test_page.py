@@ -41,7 +41,7 @@ def test_ask_fix_and_undo_on_the_page(one: Browser, tmp_path: Path) -> None:
     before = served.fitted()[0].answer([ASKED])[0]
     with served.listening(served.app(tmp_path / "s.db")) as address:
         one.open(address)
-        one.wait("document.querySelector('#about')?.textContent.includes('classify')")
+        one.wait("document.querySelector('#about')?.textContent.includes('classifier')")
         look(one, "empty")
         one.click("#text")
         one.type(ASKED)
@@ -74,7 +74,7 @@ def test_a_report_goes_through_the_queue(one: Browser, tmp_path: Path) -> None:
     nasty = "<img src=x onerror=document.title='hacked'> is red ?"
     with served.listening(served.app(tmp_path / "s.db")) as address:
         one.open(address)
-        one.wait("document.querySelector('#about')?.textContent.includes('classify')")
+        one.wait("document.querySelector('#about')?.textContent.includes('classifier')")
         one.click("#text")
         one.type(nasty)
         one.click("#ask button")
@@ -98,7 +98,7 @@ def test_the_guards_reasons_are_shown(one: Browser, tmp_path: Path) -> None:
         served.app(tmp_path / "s.db", rules=Rules(max_firing_share=-1.0))
     ) as address:
         one.open(address)
-        one.wait("document.querySelector('#about')?.textContent.includes('classify')")
+        one.wait("document.querySelector('#about')?.textContent.includes('classifier')")
         one.click("#text")
         one.type(ASKED)
         one.press("Enter", 13)
@@ -162,6 +162,9 @@ def test_a_conversation_under_a_system_prompt_is_fixed(one: Browser, tmp_path: P
         one.click("#apply")
         one.wait("answer.textContent === '1603'")
         one.wait("document.querySelector('#fixes').textContent.includes('And when?')")
+        one.click("#wrong")
+        one.click("#queue-it")  # a report says in which conversation it was
+        one.wait("document.querySelector('#queue').textContent.includes('user: Who wrote it?')")
         one.click("#anew")
         one.wait("document.querySelector('#turns').hidden")
     assert not one.errors
@@ -205,7 +208,7 @@ def test_a_file_of_corrections_is_imported_and_fixes_are_exported(
     file.write_text("\n".join(["question,answer", *lines, *bad, f"{ASKED},{wrong(before)}"]))
     with served.listening(served.app(tmp_path / "s.db")) as address:
         one.open(address, height=1400)
-        one.wait("document.querySelector('#about')?.textContent.includes('classify')")
+        one.wait("document.querySelector('#about')?.textContent.includes('classifier')")
         one.js("document.querySelector('#import').open = true")
         one.give("#file", file)
         one.wait("document.querySelector('#imported').textContent.includes('251 reports added')")
@@ -227,7 +230,7 @@ def test_a_thumb_down_is_enough_for_a_proposal(one: Browser, tmp_path: Path) -> 
     before = served.fitted()[0].answer([ASKED])[0]
     with served.listening(served.app(tmp_path / "s.db")) as address:
         one.open(address, height=1400)
-        one.wait("document.querySelector('#about')?.textContent.includes('classify')")
+        one.wait("document.querySelector('#about')?.textContent.includes('classifier')")
         one.click("#text")
         one.type(ASKED)
         one.press("Enter", 13)
@@ -258,7 +261,7 @@ def test_a_token_is_asked_for(one: Browser, tmp_path: Path) -> None:
         one.click("#secret")
         one.type(secret)
         one.press("Enter", 13)
-        one.wait("document.querySelector('#about').textContent.includes('classify')")
+        one.wait("document.querySelector('#about').textContent.includes('classifier')")
         one.click("#text")
         one.type(ASKED)
         one.press("Enter", 13)

@@ -1,9 +1,12 @@
 """Fixes in pages."""
 
+from dataclasses import replace
+
 import sqlalchemy as sa
 
 from tests.store.made import patch
 from tpatcher.data.reports import Correction
+from tpatcher.example import Example
 from tpatcher.patches.pack import Base
 from tpatcher.store.audit import Audit
 from tpatcher.store.listing import BLOCK, page
@@ -40,6 +43,15 @@ def test_a_search_finds_texts_and_not_the_names_of_fields(url: str, base: Base) 
     with store.writing() as connection:  # one that cannot be read hides no other
         connection.execute(PATCH.update().where(PATCH.c.id == 3).values(example="{"))
     assert len(page(store, 50).fixes) == 11
+    store.close()
+
+
+def test_a_search_folds_the_case_of_every_script(url: str, base: Base) -> None:
+    store = Store(url, base)
+    store.append(replace(patch(1), example=Example("L'ÉTAT, c'est qui ?", "МОСКВА")))
+    store.append(patch(2))
+    for words in ("état", "ÉTAT", "москва"):
+        assert [fix.id for fix in page(store, 50, search=words).fixes] == [1]
     store.close()
 
 

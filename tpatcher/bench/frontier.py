@@ -4,12 +4,15 @@ Every point is a whole run: all mistakes are fixed on a twin of the model, once 
 T-Patcher with the neuron crossing at f and by a cache of corrections with threshold τ.
 """
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from tpatcher import files
 from tpatcher.editors import EDITORS, Editor, TPatcher
 from tpatcher.editors.tpatcher import MaxMargin
 from tpatcher.editors.tpatcher.memory import Memory
@@ -18,9 +21,11 @@ from tpatcher.errors import BadInput, TPatcherError
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.retention import AnswerCache
+from tpatcher.nets.reading import Reads
 
 FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)  # f, from the memory (0) to the mistake (1)
 THRESHOLDS = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95)  # τ, the cosine of the cache
+SETTINGS = [(TPatcher.name, f) for f in FRACTIONS] + [("cache", t) for t in THRESHOLDS]
 HELD_BACK = 0.1  # of the traffic: it is measured on, and not in the memory
 UNCHANGED = 0.998  # the least share of that which a recommended setting keeps
 
@@ -60,17 +65,42 @@ class Dial:
         self.rephrasings = AnswerCache(model, said)
         self.sisters = self._as_now([s for e in wrong for s in _sisters(phrases, e)])
         self.traffic = self._as_now(held)
+        told = repr((model.base.fingerprint, wrong, texts)).encode(errors="surrogatepass")
+        self.digest = hashlib.sha256(told).hexdigest()  # of all that points depend on
+        self._collected: Memory | None = None
 
-    def points(self, solver: MaxMargin, encoder: str = "") -> Iterator[Point]:
-        """The points of T-Patcher, then those of the cache."""
-        texts, reads = self.memory_texts, solver.reads
-        memory = Memory.collect(self.model, texts, reads=reads, progress=True)
-        for f in FRACTIONS:
-            editor = TPatcher(replace(solver, crossing=f)).fit(self.model, memory)
-            yield self._point(editor, f)
-        for threshold in THRESHOLDS:
-            cache = EDITORS["cache"](threshold=threshold, encoder=encoder)  # type: ignore[call-arg]
-            yield self._point(cache, threshold)
+    def points(
+        self, solver: MaxMargin, encoder: str = "", kept: Path | None = None
+    ) -> Iterator[Point]:
+        """The points of T-Patcher, then those of the cache.
+
+        Each is written to the file `kept`, and what is there of a run that was stopped is not
+        measured again.
+        """
+        about = {"mistakes": self.digest, "solver": solver.to_json(), "encoder": encoder}
+        points = _read(kept, about)
+        for name, setting in SETTINGS:
+            point = next((p for p in points if (p.editor, p.setting) == (name, setting)), None)
+            if point is None:
+                editor = self._editor(name, setting, solver, encoder)
+                point = self._point(editor, setting)
+                points.append(point)
+                if kept is not None:
+                    rows = [asdict(p) for p in points]
+                    files.write_atomic(kept, json.dumps({"about": about, "points": rows}).encode())
+            yield point
+
+    def _editor(self, name: str, setting: float, solver: MaxMargin, encoder: str) -> Editor:
+        if name == TPatcher.name:
+            memory = self._memory(solver.reads)
+            return TPatcher(replace(solver, crossing=setting)).fit(self.model, memory)
+        return EDITORS[name](threshold=setting, encoder=encoder)  # type: ignore[call-arg]
+
+    def _memory(self, reads: Reads) -> Memory:
+        if self._collected is None or self._collected.reads != reads:
+            texts = self.memory_texts
+            self._collected = Memory.collect(self.model, texts, reads=reads, progress=True)
+        return self._collected
 
     def _point(self, editor: Editor, setting: float) -> Point:
         shown = [replace(e, rephrasings=(), unrelated=()) for e in self.mistakes]
@@ -87,6 +117,15 @@ class Dial:
         asked = list(dict.fromkeys(texts))
         said = self.model.answer(asked) if asked else []
         return AnswerCache(self.model, [Example(t, a) for t, a in zip(asked, said, strict=True)])
+
+
+def _read(kept: Path | None, about: dict[str, Any]) -> list[Point]:
+    """The points that a file holds, if they are of the same run."""
+    if kept is None or not kept.is_file():
+        return []
+    found = json.loads(kept.read_bytes())
+    same = found["about"] == json.loads(json.dumps(about))
+    return [Point(**row) for row in found["points"]] if same else []
 
 
 def recommended(points: Sequence[Point]) -> Point:

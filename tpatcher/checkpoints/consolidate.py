@@ -1,7 +1,8 @@
 """A new base model that has learned the fixes of an old one: the paper's advice for many fixes.
 
 The base is fine-tuned on the fixes and on ordinary texts as the model answers them now. The new
-base is checked as it will be loaded, and appears as a whole or not at all.
+base is checked as it will be loaded, and appears as a whole or not at all. A run that was stopped
+goes on where it was, if it is begun again with the same model, fixes and texts.
 """
 
 import random
@@ -16,6 +17,7 @@ from rich.progress import Progress
 from transformers import PreTrainedModel
 
 from tpatcher import files
+from tpatcher.checkpoints.unfinished import Unfinished
 from tpatcher.errors import BadInput, NotFitted, Refused
 from tpatcher.example import Example
 from tpatcher.models.loading import load
@@ -101,8 +103,10 @@ def consolidate(
     random.Random(settings.seed).shuffle(ordinary)
     cut = min(settings.held_out, len(ordinary) // 5)
     held, replayed = ordinary[:cut], ordinary[cut:]
+    run = (model.base.fingerprint, [p.id for p in model.patches], lessons, replayed, settings)
+    unfinished = Unfinished(Path(directory), run)
     with files.new_directory(directory) as made:
-        net, steps = _tune(model, lessons, replayed, settings, progress)
+        net, steps = _tune(model, lessons, replayed, settings, progress, unfinished)
         net.save_pretrained(made)
         model.tokenizer.save_pretrained(made)
         new = load(made, task=model.task.name, device=str(model.net.device))
@@ -116,6 +120,7 @@ def consolidate(
             kept=sum(same) / len(same),
             steps=steps,
         )
+        unfinished.remove()
         if reasons := outcome.reasons(settings):
             raise Refused("the new base is not good enough: " + "; ".join(reasons), outcome)
     return Model(new.net, new.tokenizer, model.task.name, name=str(directory)), outcome
@@ -136,7 +141,12 @@ def fixes_to_teach(model: Model, learned: Sequence[Example] = ()) -> list[Exampl
 
 
 def _tune(
-    model: Model, fixes: list[Lesson], texts: Sequence[str], settings: Settings, progress: bool
+    model: Model,
+    fixes: list[Lesson],
+    texts: Sequence[str],
+    settings: Settings,
+    progress: bool,
+    unfinished: Unfinished,
 ) -> tuple[PreTrainedModel, int]:
     """A copy of the base, trained until it answers fixes and replay as the model does; steps made.
 
@@ -144,22 +154,22 @@ def _tune(
     """
     initial = model.unpatched().net
     net: PreTrainedModel = deepcopy(initial).float().eval()
-    adam = torch.optim.AdamW(
-        list(matrices(net).values()), lr=settings.learning_rate, weight_decay=0.0
-    )
+    trained = matrices(net)
+    adam = torch.optim.AdamW(trained.values(), lr=settings.learning_rate, weight_decay=0.0)
     draw = random.Random(settings.seed)
     replay = list(zip(texts, predict(model, model.net, texts), strict=True))
     sample = draw.sample(replay, min(len(replay), 300))
     enough = (1 + settings.retention) / 2  # beyond the bar, because held-out texts fare worse
-    cooled = 1.0
+    made, cooled = unfinished.load(trained, adam)
+    adam.param_groups[0]["lr"] = cooled * settings.learning_rate
     with Progress(disable=not progress, transient=True) as bar:
-        task = bar.add_task("teaching", total=settings.steps)
+        task = bar.add_task("teaching", total=settings.steps, completed=made)
         for step in range(1, settings.steps + 1):
-            force = model.task.force
-            mine = force(*zip(*draw.sample(fixes, min(settings.fixes, len(fixes))), strict=True))
-            others = force(
-                *zip(*draw.sample(replay, min(settings.replay, len(replay))), strict=True)
-            )
+            drawn = draw.sample(fixes, min(settings.fixes, len(fixes)))
+            other = draw.sample(replay, min(settings.replay, len(replay)))
+            if step <= made:  # before a stop
+                continue
+            mine, others = (model.task.force(*zip(*part, strict=True)) for part in (drawn, other))
             with torch.no_grad():
                 before = logits(model, model.net, others)
             loss = cross_entropy(logits(model, net, mine), mine)
@@ -174,6 +184,7 @@ def _tune(
                 if hold == 1:  # what is left is to settle, in ever smaller steps
                     cooled *= settings.cooling
                     adam.param_groups[0]["lr"] = cooled * settings.learning_rate
+                unfinished.save(trained, adam, step, cooled)
     return net.to(initial.dtype), step
 
 

@@ -44,7 +44,7 @@ def move(
 ) -> Settled:
     """Teach a new base the store's live fixes, and let the store go on in a new one at `url`.
 
-    If a check fails, or this is stopped, nothing has changed and nothing is left behind.
+    If a check fails, or this is stopped, nothing has changed; begun again, it goes on.
     """
     if gone := location.successor(store):
         raise StoreMoved(f"this store has moved to {gone.store!r}; consolidate that one")

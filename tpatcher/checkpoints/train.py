@@ -49,7 +49,7 @@ def train(
 
     `device` is cpu or cuda; if it is not given, a GPU that is there is used.
     """
-    tokenizer = transformers.AutoTokenizer.from_pretrained(base)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(base, trust_remote_code=False)
     net: PreTrainedModel
     if task == "classify":
         labels = sorted({e.answer for e in split.train})
@@ -58,9 +58,10 @@ def train(
             num_labels=len(labels),
             id2label=dict(enumerate(labels)),
             label2id={label: i for i, label in enumerate(labels)},
+            trust_remote_code=False,
         )
     else:
-        net = transformers.AutoModelForSeq2SeqLM.from_pretrained(base)
+        net = transformers.AutoModelForSeq2SeqLM.from_pretrained(base, trust_remote_code=False)
     recipe = recipe or (FEVER if task == "classify" else ZSRE)
     return fit(net, tokenizer, split, out, recipe, progress, device)
 

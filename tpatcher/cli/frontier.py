@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
+from rich.progress import track
 from rich.table import Table
 from typer import Option
 
@@ -30,7 +31,10 @@ def frontier(
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Draw how far fixes reach against what they leave alone, and recommend f."""
+    """Draw how far fixes reach against what they leave alone, and recommend f.
+
+    Stopped, and run again with the same --out, it goes on where it was.
+    """
     from tpatcher import files
     from tpatcher.bench import frontier as dial
     from tpatcher.data import read_examples, read_texts
@@ -39,13 +43,12 @@ def frontier(
     edited = opened(model, None, device, encoder=encoder if reads == "text" else "")
     measured = dial.Dial(edited, read_examples(file)[:most], read_texts(traffic))
     table = Table("", "", "fixed", "GR", "sisters kept", "traffic kept")
-    points = []
-    with console.status("fixing all mistakes once per setting") as status:
-        for point in measured.points(MaxMargin(reads=reads, contrast=contrast), encoder):
-            points.append(point)
-            status.update(f"{point.editor} {point.setting:g} done")
-    best = dial.recommended(points)
     out.mkdir(parents=True, exist_ok=True)
+    solver, kept = MaxMargin(reads=reads, contrast=contrast), out / "points.json"
+    settings = measured.points(solver, encoder, kept)
+    label = "fixing all mistakes, once per setting"
+    points = list(track(settings, label, len(dial.SETTINGS), console=console, transient=True))
+    best = dial.recommended(points)
     files.write_atomic(out / "frontier.json", json.dumps(dial.to_json(points), indent=1).encode())
     dial.draw(points, out / "frontier.png")
     if as_json:

@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,6 +56,7 @@ def wild(
     The report beside the run has the published rows of other editors, each with its protocol.
     """
     from tpatcher.bench.harness import capability as scores
+    from tpatcher.bench.progress import Bars
     from tpatcher.bench.wild.report import write
     from tpatcher.bench.wild.stream import Plan, fitted, run
     from tpatcher.data import read_texts
@@ -80,7 +82,9 @@ def wild(
             return
         console.print(row, f"report: {page}", highlight=False, markup=False)
 
-    run(edited, method, examples, plan, out, texts, show)
+    with Bars(console) as progress:
+        bar = progress.add_task(editor, total=edits)
+        run(edited, method, examples, plan, out, texts, show, partial(progress.update, bar))
     if capability:
         both = {"before": edited.unpatched(), "after": edited}
         kept = {when: scores(one, capability) for when, one in both.items()}

@@ -48,7 +48,9 @@ def page(
 
 def _newest(connection: sa.Connection, before: int | None, search: str) -> Iterator[Fix]:
     query = LISTED.order_by(PATCH.c.id.desc()).limit(BLOCK)
-    if search:  # as JSON writes it; whether it is in a text, and not in a name, is seen below
+    # as JSON writes it; whether it is in a text, and not in a name, is seen below; and SQLite folds
+    # the case of ASCII letters only
+    if search and search.isascii():
         inside = json.dumps(search.lower(), ensure_ascii=False)[1:-1]
         folded = sa.func.lower(PATCH.c.example)
         query = query.where(folded.contains(inside, autoescape=True))
@@ -68,7 +70,7 @@ def _newest(connection: sa.Connection, before: int | None, search: str) -> Itera
 
 
 def _holds(fix: Fix, search: str) -> bool:
-    """Whether a text of a fix has the words; SQLite folds the case of ASCII letters only."""
+    """Whether a text of a fix has the words."""
     if fix.example is None:
         return False
     texts = (fix.example.text, fix.example.answer, *fix.example.rephrasings)

@@ -8,7 +8,7 @@ import torch
 import tpatcher as tp
 from tests.helpers import TEXTS, fresh
 from tpatcher.editors.tpatcher import memory as memories
-from tpatcher.errors import BadInput, Damaged
+from tpatcher.errors import BadInput, Damaged, WrongBase
 from tpatcher.models.traces import traces
 
 
@@ -95,3 +95,24 @@ def test_what_is_no_memory(tmp_path: Path) -> None:
     (tmp_path / "queries.npy").write_bytes(b"\x93NUMPY")
     with pytest.raises(Damaged):
         tp.Memory.load(tmp_path)
+
+
+def test_a_memory_names_its_base(tmp_path: Path) -> None:
+    model = fresh("bert")
+    tp.Memory.collect(model, TEXTS).save(tmp_path)
+    saved = tp.Memory.load(tmp_path)
+    assert saved.base == saved.of_positions().base == model.base.fingerprint
+    assert tp.TPatcher().fit(model.twin(), saved).memory is not None
+    other = fresh("bert")
+    with torch.no_grad():
+        other.net.get_input_embeddings().weight.add_(0.1)
+    other = tp.Model(other.net, other.tokenizer, other.task.name)
+    with pytest.raises(WrongBase, match=model.base.fingerprint):
+        tp.TPatcher().fit(other, saved)
+
+
+def test_a_memory_that_is_not_finite_is_damaged() -> None:
+    queries = torch.randn(20, 4)
+    queries[3, 2] = float("nan")
+    with pytest.raises(Damaged, match="not finite"):
+        tp.Memory.from_queries(queries).factorise()

@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 import tpatcher as tp
 from tests import zoo
 from tests.helpers import ASKED, RIGHT, TEXTS, edited, fresh, wrong_label
+from tpatcher.editors import deadline
 from tpatcher.editors.tpatcher import Paper, dropout, paper
 from tpatcher.editors.tpatcher.dropout import Views
 from tpatcher.editors.tpatcher.mistake import Mistake
@@ -226,6 +227,14 @@ def test_dropout_reaches_what_a_patch_adds_as_in_the_real_model(name: str) -> No
     assert views.output_factor is not None
     share = float((views.output_factor.abs() < 1e-3).float().mean())
     assert share == pytest.approx(dropped, abs=0.1)
+
+
+def test_training_ends_at_the_deadline_of_an_edit() -> None:
+    model = fresh("bert")
+    editor = tp.TPatcher(Paper()).fit(model, TEXTS)
+    example = tp.Example(TEXTS[0], wrong_label(model, TEXTS[0]))
+    with deadline.limit(0.0), pytest.raises(tp.errors.NotFixed, match="not done after 0 s"):
+        editor.edit(model, example)
 
 
 def test_an_edit_is_the_same_each_time() -> None:

@@ -40,11 +40,12 @@ def run(
     out: Path,
     held_out: Sequence[str] = (),
     report: Callable[[dict[str, Any]], None] = lambda row: None,
+    update: Callable[..., None] = lambda *, completed: None,
 ) -> list[dict[str, Any]]:
     """Edit the model at each mistake, up to `plan.edits`. Returns the measurements along the way.
 
     What was edited and measured is kept in `out`; a run that was killed goes on from there, and
-    one with more edits goes on where a shorter one ended.
+    one with more edits goes on where a shorter one ended. `update` hears how many were made.
     """
     if not isinstance(model.task, Causal):
         raise BadInput(f"{model.name} is no language model: WILD edits models that complete texts")
@@ -58,6 +59,7 @@ def run(
     stream = sme.run(model, editor, bare, out=out, mistakes=len(bare))
     for step in islice(stream, plan.edits):
         steps.append(step)
+        update(completed=len(steps))
         n, last = len(steps), len(steps) == plan.edits
         wanted = last or (plan.every and n % plan.every == 0)
         done = any(row["edits"] == n and row["whole"] == last for row in rows)

@@ -65,6 +65,7 @@ class TPatcher(Editor):
         By `held_out`, other examples (D_val), `Paper` decides when an edit is trained enough.
         """
         if isinstance(examples, Memory):
+            examples.check_base(model.base)
             self.memory = examples
         else:
             self.memory = Memory.collect(

@@ -18,11 +18,12 @@ from tpatcher.editors.tpatcher import background as backgrounds
 from tpatcher.editors.tpatcher import collecting
 from tpatcher.editors.tpatcher.collecting import KINDS
 from tpatcher.editors.tpatcher.phrases import Phrases
-from tpatcher.errors import BadInput, Damaged
+from tpatcher.errors import BadInput, Damaged, WrongBase
 from tpatcher.example import Example, text_of
 from tpatcher.models.model import Model
 from tpatcher.models.traces import traces
 from tpatcher.nets.reading import Reads, text_width
+from tpatcher.patches.pack import Base
 
 BLOCK = 16_384  # rows that are looked at together
 MAP_ABOVE = 4 << 30  # bytes of an array beyond which it stays on disk
@@ -37,6 +38,7 @@ class Memory:
     are the state of the whole text.
     `held_out` are queries (M, d) of other examples, D_val in the paper, by which the paper's
     solver decides when to stop; a tenth of the memory serves for that if there are none.
+    `base` is the fingerprint of the model that the queries are of; empty if that is not known.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Memory:
         held_out: Tensor | None = None,
         kinds: Tensor | None = None,
         text_width: int = 0,
+        base: str = "",
     ) -> None:
         if queries.dim() != 2 or len(queries) < 2:
             raise BadInput(
@@ -58,6 +61,7 @@ class Memory:
         self.queries, self.answers, self.states = queries, answers, states
         self.owner, self.gap, self.texts = owner, gap, list(texts)
         self.held_out, self.kinds, self.text_width = held_out, kinds, text_width
+        self.base = base
         self._index = {text: i for i, text in enumerate(self.texts)}
 
     def __len__(self) -> int:
@@ -72,7 +76,8 @@ class Memory:
         """This memory for keys that read their position alone; it shares what it can."""
         arrays = {name: getattr(self, name) for name in ARRAYS if name != "held_out"}
         end = self.queries.shape[1] - self.text_width
-        return Memory(**{**arrays, "queries": self.queries[:, :end]}, texts=self.texts)
+        arrays["queries"] = self.queries[:, :end]
+        return Memory(**arrays, texts=self.texts, base=self.base)
 
     @classmethod
     def from_queries(cls, queries: Tensor, answers: Tensor | None = None) -> Self:
@@ -130,6 +135,7 @@ class Memory:
             else None,
             kinds=torch.cat(kinds),
             text_width=text_width(model.net) if reads == "text" else 0,
+            base=model.base.fingerprint,
         )
 
     @cached_property
@@ -156,6 +162,8 @@ class Memory:
         """L with L·Lᵀ = Σ + ridge, in float64: Σ is singular behind a norm or with few queries."""
         d = self.queries.shape[1]
         center = self.mean.float()
+        if not center.isfinite().all():
+            raise Damaged("the memory holds values that are not finite: collect it again")
         sigma = torch.zeros(d, d, dtype=torch.float64, device=self.queries.device)
         for _, block in self.blocks():
             centred = block - center
@@ -179,7 +187,16 @@ class Memory:
         if device == self.queries.device or full:
             return self
         arrays |= {str(n): arrays[n].to(device) for n in large}
-        return type(self)(**arrays, texts=self.texts, text_width=self.text_width)
+        about: dict[str, Any] = {"texts": self.texts, "text_width": self.text_width}
+        return type(self)(**arrays, **about, base=self.base)
+
+    def check_base(self, base: Base) -> None:
+        """Raise `WrongBase` if it is known that the queries are of another model."""
+        if self.base and self.base != base.fingerprint:
+            raise WrongBase(
+                f"this memory was made for the model {self.base}, but {base.name!r} is "
+                f"{base.fingerprint}: collect it again, from the texts themselves"
+            )
 
     def factorise(self) -> None:
         """Work out mean and covariance now, and not within the first edit."""
@@ -252,7 +269,8 @@ class Memory:
                 partial = path / f".{name}.npy"
                 np.save(partial, array.cpu().numpy(), allow_pickle=False)
                 partial.replace(path / f"{name}.npy")
-        about: dict[str, Any] = {"texts": self.texts, "text_width": self.text_width}
+        about: dict[str, Any] = {"base": self.base, "text_width": self.text_width}
+        about["texts"] = self.texts
         about["arrays"] = [n for n in ARRAYS if getattr(self, n) is not None]
         files.write_atomic(path / "memory.json", json.dumps(about, ensure_ascii=False).encode())
 
@@ -301,7 +319,8 @@ class Memory:
                 large = file.stat().st_size > map_above
                 array = np.load(file, mmap_mode="c" if large else None, allow_pickle=False)
                 arrays[name] = torch.from_numpy(array)
-            return cls(**arrays, texts=about["texts"], text_width=about.get("text_width", 0))
+            known = {name: about[name] for name in ("base", "text_width") if name in about}
+            return cls(**arrays, texts=about["texts"], **known)
         except (ValueError, KeyError, OSError) as error:
             raise Damaged(f"the memory in {path} cannot be read: {error}") from error
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from tpatcher.editors import deadline
 from tpatcher.editors.tpatcher import dropout
 from tpatcher.editors.tpatcher.dropout import Views
 from tpatcher.editors.tpatcher.kl import kl_loss
@@ -174,6 +175,7 @@ class Paper(Solver):
         best = float("inf")  # of the held-out loss at right checks
         step = 0
         for step in range(1, self.steps + 1):
+            deadline.check()
             drawn = torch.randint(len(views.queries), (self.repeats,), generator=draw)
             # A_i: each patch on its own query, every repeat of it
             own = (views.queries[drawn][:, views.wrong] * keys).sum(-1) + bias  # (repeats, n)

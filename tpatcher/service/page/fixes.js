@@ -40,14 +40,14 @@ export async function list() {
   $("export").hidden = !found.live;
   $("finding").hidden = !found.total;
   const open = new Set([...$("fixes").querySelectorAll("details[open]")].map(d => d.dataset.id));
-  const nothing = $("search").value ? "Nothing is found." : "None yet.";
+  const nothing = $("search").value || $("live-only").checked ? "Nothing is found." : "None yet.";
   $("fixes").replaceChildren(...(found.fixes.length ? found.fixes.map(one => item(one, open.has(String(one.id))))
     : [make("li", {class: "empty"}, nothing)]));
 }
 
 function item(one, open) {
   const details = make("details", {"data-id": one.id},
-    make("summary", {}, "by " + one.who + ", " + new Date(one.at).toLocaleString()));
+    make("summary", {}, (one.who ? "by " + one.who + ", " : "") + new Date(one.at).toLocaleString()));
   const fill = () => {
     const report = one.report || {};
     if (report.guard && report.certificate && details.childElementCount === 1)
@@ -58,9 +58,10 @@ function item(one, open) {
   if (open) { details.open = true; fill(); }
   return make("li", {},
     make("div", {class: "what"}, make("span", {class: "number"}, one.id + " "),
-      make("span", {class: one.live ? "" : "off"}, (one.text || "(no text)") + " → " + (one.answer || "")), details),
+      make("span", {class: one.live ? "" : "off"}, (one.text || "(no text)") + " → " + (one.answer || ""))),
     one.live && may("fix") ? make("button", {class: "small", "aria-label": "Undo fix " + one.id,
-      onclick: event => guarded("undo-error", event.currentTarget, () => undo(one.id))}, "Undo") : null);
+      onclick: event => guarded("undo-error", event.currentTarget, () => undo(one.id))}, "Undo") : null,
+    details);
 }
 
 async function undo(id) {

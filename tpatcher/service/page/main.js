@@ -7,11 +7,12 @@ import * as fixes from "./fixes.js";
 import {heat, time} from "./charts.js";
 
 const EVERY = 5000;
+const TASKS = {classify: "classifier", seq2seq: "text to text", causal: "language model"};
 let seen = "";
 
 async function refresh() {
   const about = state.about = await call("GET", "v1/model");
-  $("about").textContent = `${about.name} · ${about.task} · ${about.fixes} ${about.fixes === 1 ? "fix" : "fixes"} live`
+  $("about").textContent = `${about.name} · ${about.chat ? "chat model" : TASKS[about.task] || about.task} · ${about.fixes.toLocaleString()} ${about.fixes === 1 ? "fix" : "fixes"} live`
     + (about.shadow ? " · shadow" : "");
   if (about.labels && !$("label").options.length)
     $("label").append(...about.labels.map(l => make("option", {value: l}, l)));

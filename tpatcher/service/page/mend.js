@@ -83,7 +83,8 @@ async function apply() {
 
 async function queue() {
   const text = $("mistake").value, said = state.current?.text === text ? state.current.answer : null;
-  await call("POST", "v1/reports", {text, said, answer: right() || null});
+  const note = state.context.length ? short($("context").textContent, 500) : null;
+  await call("POST", "v1/reports", {text, said, answer: right() || null, note});
   $("mend").hidden = true;
   renew();
 }

@@ -2,11 +2,11 @@
 import {make, short} from "./dom.js";
 
 const KINDS = {
-  sisters: "that ask something else about the same subject",
-  neighbours: "that ask the same about other subjects",
-  negations: "that say the opposite",
-  numbers: "with another number in them",
-  given: "that you gave as examples",
+  sisters: "asking something else about the same subject",
+  neighbours: "asking the same about other subjects",
+  negations: "saying the opposite",
+  numbers: "with another number",
+  given: "given as an example",
 };
 const many = (n, one, more = one + "s") => n.toLocaleString() + " " + (n === 1 ? one : more);
 
