@@ -281,10 +281,10 @@ class MaxMargin(Solver):
 def _positives(mistake: Mistake, in_contexts: bool) -> list[Tensor]:
     """For each wrong position, the queries (p, d) that its neuron must fire on."""
     queries = [mistake.queries.cpu()]
-    texts = list(mistake.example.rephrasings)
-    if in_contexts:
-        texts += contexts(mistake.model, mistake.example.text)
-    if texts:
+    batches = [list(mistake.example.rephrasings)]
+    if in_contexts:  # each by itself: what every text begins with in it need not be run again
+        batches += [[text] for text in contexts(mistake.model, mistake.example.text)]
+    for texts in filter(None, batches):
         targets, reads = [mistake.target] * len(texts), mistake.positions.reads
         found = trace(mistake.model, texts, targets, mistake.layer, reads)
         queries += list(found.queries.cpu().view(len(texts), -1, found.queries.shape[-1]))
