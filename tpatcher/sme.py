@@ -185,7 +185,7 @@ def _mistakes(
         some = stream[begin : begin + AHEAD]
         known = AnswerCache(model, some) if model.tail_is_exact else None
         for i, example in enumerate(some):
-            answer = known.answer(model, i) if known else model.answer([example.text])[0]
+            answer = known.answers(model, [i])[0] if known else model.answer([example.text])[0]
             if not model.accepts(example, answer):
                 yield begin + i, example, answer
 

@@ -41,6 +41,8 @@ def test_cached_answers_equal_real_ones(name: str) -> None:
         model.push(random_patch(model, cache, draw))
         real = model.correct(examples)
         assert cache.correct(model) == real
+        assert cache.answers(model) == (said := model.answer(TEXTS))
+        assert cache.answers(model, [3, 1]) == [said[3], said[1]]
         flips += real.count(False)
         if flips > 4 * len(examples):
             break

@@ -109,13 +109,22 @@ class AnswerCache:
         return out
 
     @torch.no_grad()
-    def answer(self, model: Model, index: int) -> str:
-        """What the model says to one example now: equal to `model.answer`, but cheap."""
+    def answers(self, model: Model, indices: Sequence[int] | None = None) -> list[str]:
+        """What the model says now, to some examples or all: equal to `model.answer`, but cheap."""
+        asked = range(len(self.examples)) if indices is None else indices
+        rerun = set(asked)
         if self.usable and model.tail_is_exact:
             self._follow(model)
-            if index not in self._moved(model) | self.unsure:
-                return self.unpatched.task.decode([self.targets[index]])[0]
-        return model.answer([self.examples[index].text])[0]
+            rerun &= self._moved(model, asked) | self.unsure
+        known = [i for i in asked if i not in rerun]
+        said = dict(zip(known, self._decoded(known), strict=True))
+        texts = [self.examples[i].text for i in sorted(rerun)]
+        said |= zip(sorted(rerun), model.answer(texts), strict=True)
+        return [said[i] for i in asked]
+
+    def _decoded(self, indices: Sequence[int]) -> list[str]:
+        """The cached answers."""
+        return self.unpatched.task.decode([self.targets[i] for i in indices]) if indices else []
 
     def _follow(self, model: Model) -> None:
         """Bring `delta`, the change of every feed-forward output, up to the model's patches."""
@@ -132,7 +141,7 @@ class AnswerCache:
                 self.delta[some] += rows.delta(layer.act, queries[some])
         self.ids = ids
 
-    def _moved(self, model: Model) -> set[int]:
+    def _moved(self, model: Model, among: Sequence[int] | None = None) -> set[int]:
         """Examples at one of whose positions another token wins, or nearly does."""
         assert model.tail is not None
         tail, trace = model.tail, self.trace
@@ -145,6 +154,8 @@ class AnswerCache:
         here = here[tail.may_flip(trace.states[touched], shifted[touched], trace.gap[here])]
         moved: set[int] = set()
         suspects = trace.owner[here].unique().tolist()
+        if among is not None:
+            suspects = [i for i in suspects if i in among]
         for start in range(0, len(suspects), 256):
             part = suspects[start : start + 256]
             span = torch.cat([self.spans[i] for i in part])

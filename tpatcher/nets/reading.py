@@ -6,7 +6,7 @@ It comes from layers that no patch of the last layer changes, so cached answers 
 | net | s at a position |
 |---|---|
 | encoder-decoder | the mean of the encoder's states that the decoder is given |
-| generating decoder | the mean of an early layer's queries, at this position and those just before |
+| generating decoder | the mean of an early layer's queries, here and just before |
 | any other | the mean of the last layer's queries over the whole text |
 """
 
