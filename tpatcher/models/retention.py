@@ -1,19 +1,23 @@
 """Which examples a patched model still answers rightly, mostly without running it."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 
 import torch
 from torch import Tensor
 
+from tpatcher.errors import NotFixed
 from tpatcher.example import Example
 from tpatcher.models.model import Model, is_last
-from tpatcher.models.traces import Trace, trace, trace_own_answers
+from tpatcher.models.traces import Trace, trace, trace_forced, trace_own_answers
 from tpatcher.nets import ffn
+from tpatcher.nets.reading import Reads
 from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons, stack
 
 BLOCK = 16_384  # positions that are looked at together
+TOGETHER = 16  # answers that are followed together
 
 
 class AnswerCache:
@@ -165,3 +169,26 @@ class AnswerCache:
             held = tail.confirms(logits, trace.tokens[span])
             moved |= set(trace.owner[span[~held]].tolist())
         return moved
+
+
+@torch.no_grad()
+def surely_says(model: Model, texts: Sequence[str], answers: Sequence[str]) -> list[bool]:
+    """Whether the model gives these answers, found by one pass along each; False if unsure."""
+    if not model.tail_is_exact or model.tail is None:
+        return [False] * len(texts)
+    task, tail, layer, rows = model.task, model.tail, ffn.find(model.net), model.rows(-1)
+    reads: Reads = "text" if rows.width > layer.width else "position"
+    said = dict[int, list[int]]()
+    for i, pair in enumerate(zip(texts, answers, strict=True)):
+        with suppress(NotFixed):  # the model cannot say it
+            said[i] = task.target(*pair)
+    sure, asked = [False] * len(texts), list(said)
+    for part in (asked[k : k + TOGETHER] for k in range(0, len(asked), TOGETHER)):
+        forced = task.force([texts[i] for i in part], [said[i] for i in part])
+        seen, _ = trace_forced(model, forced, reads=reads)
+        state = tail.shift(seen.states, rows.delta(layer.act, seen.queries))
+        held = tail.confirms(task.as_decoded(model.net, forced, tail(state)), seen.tokens)
+        lost = set(seen.owner[~held].tolist())
+        for k, i in enumerate(part):
+            sure[i] = k not in lost
+    return sure

@@ -16,7 +16,7 @@ from tpatcher.editors.tpatcher.phrases import Phrases
 from tpatcher.errors import BadInput
 from tpatcher.example import Conversation, Example
 from tpatcher.models.model import Model
-from tpatcher.models.retention import AnswerCache
+from tpatcher.models.retention import AnswerCache, surely_says
 
 UNKNOWN = "?"  # a right answer that nobody asks for
 ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -96,12 +96,14 @@ def _after(context: Sequence[dict[str, str]], text: str) -> str:
 
 def _right(model: Model, asked: Sequence[tuple[str, Example]]) -> float | None:
     """The share of answers that are right by exact match."""
-    answers = model.answer([text for text, _ in asked])
-    right = [
+    sure = surely_says(model, [text for text, _ in asked], [e.answer for _, e in asked])
+    others = [pair for pair, known in zip(asked, sure, strict=True) if not known]
+    answers = model.answer([text for text, _ in others])
+    right = sum(sure) + sum(
         normalised(answer) in {normalised(one) for one in (example.answer, *example.also)}
-        for answer, (_, example) in zip(answers, asked, strict=True)
-    ]
-    return fmean(right) if right else None
+        for answer, (_, example) in zip(answers, others, strict=True)
+    )
+    return right / len(asked) if asked else None
 
 
 def _same(before: Model, after: Model, texts: Sequence[str]) -> float | None:
