@@ -31,7 +31,7 @@ from tpatcher.patches.base import Patch
 class Table:
     """Stands for a model: a dict of answers."""
 
-    name, patches = "table", ()
+    name, patches, tail_is_exact = "table", (), False
     task = SimpleNamespace(generates=True)
 
     def __init__(self, said: dict[str, str]) -> None:

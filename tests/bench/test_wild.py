@@ -34,6 +34,7 @@ def zsre(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A set of four rows, and everything else small."""
     few = (Document("A heron stands among the sedge."), Document("def f(x):\n    return x"))
     monkeypatch.setattr(written, "documents", lambda: few)
+    monkeypatch.setattr(written, "questions", lambda: ("who sings it", "Where is it?"))
     monkeypatch.setattr(backgrounds, "LENGTH", 6)
     monkeypatch.setattr(backgrounds, "SAMPLES", 4)
     monkeypatch.setattr(drifts, "PASSAGES", 2)

@@ -5,7 +5,7 @@ import torch
 
 import tpatcher as tp
 from tests.helpers import TEXTS, edited, fresh, wearing
-from tpatcher.models.retention import AnswerCache
+from tpatcher.models.retention import AnswerCache, surely_says
 from tpatcher.nets import ffn
 from tpatcher.patches.neurons import Neurons
 
@@ -41,6 +41,8 @@ def test_cached_answers_equal_real_ones(name: str) -> None:
         model.push(random_patch(model, cache, draw))
         real = model.correct(examples)
         assert cache.correct(model) == real
+        assert cache.answers(model) == (said := model.answer(TEXTS))
+        assert cache.answers(model, [3, 1]) == [said[3], said[1]]
         flips += real.count(False)
         if flips > 4 * len(examples):
             break
@@ -70,3 +72,13 @@ def test_without_a_patch_to_follow_the_model_is_run() -> None:
     cache.add(tp.Example("who ?", model.answer(["who ?"])[0]), None)
     assert cache.correct(model) == [True]
     assert cache.reruns == 1
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bart"])
+def test_what_is_surely_said_is_said(name: str) -> None:
+    (examples, patches), model = edited(name), fresh(name)
+    model.set_patches(patches)
+    fixed = [e.text for e in examples], [e.answer for e in examples]
+    assert surely_says(model, *fixed) == [True] * len(examples)
+    assert not any(surely_says(fresh(name), *fixed))
+    assert surely_says(model, TEXTS[:1], [""]) == [False]  # which no model can be edited to say

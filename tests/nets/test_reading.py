@@ -69,8 +69,19 @@ def test_padding_changes_nothing(name: str) -> None:
     assert model.answer([*ASKED, *TEXTS[:5]]) == alone
 
 
+def test_a_decoders_mean_is_of_what_was_read_last() -> None:
+    states = torch.randn(2, reading.WINDOW + 6, 3)
+    for length in (1, 4, states.shape[1]):
+        found = reading._recent(states, length)
+        for k in range(length):
+            end = states.shape[1] - length + k + 1
+            begin = max(0, end - reading.WINDOW)
+            torch.testing.assert_close(found[:, k], states[:, begin:end].sum(1))
+
+
 @pytest.mark.parametrize("name", CAUSAL)
-def test_token_by_token_is_as_at_once(name: str) -> None:
+def test_token_by_token_is_as_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "WINDOW", 4)  # which the text is longer than
     net, ids = fixed(name).net, torch.arange(4, 14)[None]
     with torch.no_grad():
         at_once, past, steps = net(ids).logits, None, []

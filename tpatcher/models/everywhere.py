@@ -4,7 +4,6 @@ The head is the dear part of a small model and its logits the large one, so they
 block by block, at the positions that are kept alone, and only winner and gap stay.
 """
 
-import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -41,9 +40,17 @@ class Read:
 
 
 def readings(
-    model: Model, texts: Sequence[str], kind: str = "documents", batch: int = 32
+    model: Model,
+    texts: Sequence[str],
+    kind: str = "documents",
+    batch: int = 32,
+    followed: int | None = None,
 ) -> Iterator[Reading]:
-    """Texts as they are read: a question along the model's own answer, a document in pieces."""
+    """Texts as they are read: a question along the model's own answer, a document in pieces.
+
+    Of questions beyond the first `followed` the prompt alone is read, which ends where the answer
+    begins: nothing is generated.
+    """
     task = model.task
     assert isinstance(task, Causal)
     asked = []
@@ -52,6 +59,10 @@ def readings(
             yield from (Reading(piece, i, kind) for piece in task.pieces(text, PIECE))
         else:
             asked.append(i)
+    for i in asked[followed:] if followed is not None else ():
+        ids = task.ids(texts[i])
+        yield Reading(ids, i, "prompts", begin=len(ids))
+    asked = asked[:followed]
     window = 32 * batch  # like lengths together, within windows
     order = sorted(range(len(asked)), key=lambda k: (k // window, len(texts[asked[k]])))
     for start in range(0, len(order), batch):
@@ -126,9 +137,7 @@ def _unseen(batch: Sequence[Reading], seen: set[int]) -> Tensor:
 def _trace(model: Model, forced: TeacherForced, layer: int, reads: Reads) -> Trace:
     """The trace at a batch's positions, with the logits of a block of them at a time."""
     probe, tail = model.probe(layer, reads), model.tail
-    takes = inspect.signature(probe.net.forward).parameters
-    options = {"use_cache": False} | ({"logits_to_keep": 1} if "logits_to_keep" in takes else {})
-    output, seen = probe.run(forced, **(options if tail else {}))
+    output, seen = (None, probe.seen(forced)) if tail else probe.run(forced)
     queries = seen[probe.names[0]]
     states = tail.state(seen) if tail else queries.new_empty(len(queries), 0)
     best, gap = [], []

@@ -1,19 +1,23 @@
 """Which examples a patched model still answers rightly, mostly without running it."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 
 import torch
 from torch import Tensor
 
+from tpatcher.errors import NotFixed
 from tpatcher.example import Example
 from tpatcher.models.model import Model, is_last
-from tpatcher.models.traces import Trace, trace, trace_own_answers
+from tpatcher.models.traces import Trace, trace, trace_forced, trace_own_answers
 from tpatcher.nets import ffn
+from tpatcher.nets.reading import Reads
 from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons, stack
 
 BLOCK = 16_384  # positions that are looked at together
+TOGETHER = 16  # answers that are followed together
 
 
 class AnswerCache:
@@ -108,6 +112,24 @@ class AnswerCache:
             out[i] = right
         return out
 
+    @torch.no_grad()
+    def answers(self, model: Model, indices: Sequence[int] | None = None) -> list[str]:
+        """What the model says now, to some examples or all: equal to `model.answer`, but cheap."""
+        asked = range(len(self.examples)) if indices is None else indices
+        rerun = set(asked)
+        if self.usable and model.tail_is_exact:
+            self._follow(model)
+            rerun &= self._moved(model, asked) | self.unsure
+        known = [i for i in asked if i not in rerun]
+        said = dict(zip(known, self._decoded(known), strict=True))
+        texts = [self.examples[i].text for i in sorted(rerun)]
+        said |= zip(sorted(rerun), model.answer(texts), strict=True)
+        return [said[i] for i in asked]
+
+    def _decoded(self, indices: Sequence[int]) -> list[str]:
+        """The cached answers."""
+        return self.unpatched.task.decode([self.targets[i] for i in indices]) if indices else []
+
     def _follow(self, model: Model) -> None:
         """Bring `delta`, the change of every feed-forward output, up to the model's patches."""
         ids = tuple(p.id for p in model.patches)
@@ -123,7 +145,7 @@ class AnswerCache:
                 self.delta[some] += rows.delta(layer.act, queries[some])
         self.ids = ids
 
-    def _moved(self, model: Model) -> set[int]:
+    def _moved(self, model: Model, among: Sequence[int] | None = None) -> set[int]:
         """Examples at one of whose positions another token wins, or nearly does."""
         assert model.tail is not None
         tail, trace = model.tail, self.trace
@@ -136,6 +158,8 @@ class AnswerCache:
         here = here[tail.may_flip(trace.states[touched], shifted[touched], trace.gap[here])]
         moved: set[int] = set()
         suspects = trace.owner[here].unique().tolist()
+        if among is not None:
+            suspects = [i for i in suspects if i in among]
         for start in range(0, len(suspects), 256):
             part = suspects[start : start + 256]
             span = torch.cat([self.spans[i] for i in part])
@@ -145,3 +169,26 @@ class AnswerCache:
             held = tail.confirms(logits, trace.tokens[span])
             moved |= set(trace.owner[span[~held]].tolist())
         return moved
+
+
+@torch.no_grad()
+def surely_says(model: Model, texts: Sequence[str], answers: Sequence[str]) -> list[bool]:
+    """Whether the model gives these answers, found by one pass along each; False if unsure."""
+    if not model.tail_is_exact or model.tail is None:
+        return [False] * len(texts)
+    task, tail, layer, rows = model.task, model.tail, ffn.find(model.net), model.rows(-1)
+    reads: Reads = "text" if rows.width > layer.width else "position"
+    said = dict[int, list[int]]()
+    for i, pair in enumerate(zip(texts, answers, strict=True)):
+        with suppress(NotFixed):  # the model cannot say it
+            said[i] = task.target(*pair)
+    sure, asked = [False] * len(texts), list(said)
+    for part in (asked[k : k + TOGETHER] for k in range(0, len(asked), TOGETHER)):
+        forced = task.force([texts[i] for i in part], [said[i] for i in part])
+        seen, _ = trace_forced(model, forced, reads=reads)
+        state = tail.shift(seen.states, rows.delta(layer.act, seen.queries))
+        held = tail.confirms(task.as_decoded(model.net, forced, tail(state)), seen.tokens)
+        lost = set(seen.owner[~held].tolist())
+        for k, i in enumerate(part):
+            sure[i] = k not in lost
+    return sure

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tpatcher.example import Example, text_of
 from tpatcher.models.model import Model
+from tpatcher.nets.causal import Causal
 from tpatcher.nets.reading import Reads
 from tpatcher.nets.tasks import TeacherForced
 
@@ -54,9 +55,14 @@ def trace_forced(
 
     For the last layer, both are without that layer's patches.
     """
-    probe = model.probe(layer, reads)
-    output, seen = probe.run(forced)
-    logits = model.task.as_decoded(model.net, forced, model.task.logits(output, forced).float())
+    probe, tail = model.probe(layer, reads), model.tail
+    if tail and isinstance(model.task, Causal):
+        seen = probe.seen(forced)
+        logits = tail(tail.state(seen))
+    else:
+        output, seen = probe.run(forced)
+        logits = model.task.logits(output, forced).float()
+    logits = model.task.as_decoded(model.net, forced, logits)
     two = logits.topk(2, dim=-1)
     queries = seen[probe.names[0]]
     found = Trace(

@@ -6,7 +6,7 @@ It comes from layers that no patch of the last layer changes, so cached answers 
 | net | s at a position |
 |---|---|
 | encoder-decoder | the mean of the encoder's states that the decoder is given |
-| generating decoder | the mean of an early layer's queries, up to this position |
+| generating decoder | the mean of an early layer's queries, here and just before |
 | any other | the mean of the last layer's queries over the whole text |
 | one with a sentence encoder beside it | the encoder's vector of the whole text |
 """
@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import avg_pool1d, pad
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
@@ -28,6 +29,9 @@ from tpatcher.nets.sentences import KEPT, Sentences
 
 Reads = Literal["position", "text"]
 EARLY = 5  # of a decoder's layers, the one after the first fifth: later ones are about what follows
+# Positions that a decoder's mean is of: a question and the beginning of its answer. What was said
+# long before, as a system prompt or an earlier turn, is no part of what is asked.
+WINDOW = 24
 
 
 class TextLayer(DynamicLayer):  # type: ignore[misc]
@@ -95,12 +99,10 @@ class TextReader:
         mask = torch.ones(states.shape[:2]) if here.mask is None else here.mask
         weight = mask[:, : states.shape[1], None].to(states)
         batch, length = len(states), queries.numel() // (queries.shape[-1] * len(states))
-        before = states.shape[1] - length if self.kind == "running" else states.shape[1]
-        total = (states[:, :before] * weight[:, :before]).sum(1, keepdim=True)
-        count = weight[:, :before].sum(1, keepdim=True)
         if self.kind == "running":
-            total = total + (states[:, before:] * weight[:, before:]).cumsum(1)
-            count = count + weight[:, before:].cumsum(1)
+            total, count = _recent(states * weight, length), _recent(weight, length)
+        else:
+            total, count = (states * weight).sum(1, keepdim=True), weight.sum(1, keepdim=True)
         mean = (total / count.clamp(min=1)).expand(batch, length, -1)
         return mean.reshape(*queries.shape[:-1], mean.shape[-1])
 
@@ -229,6 +231,13 @@ def text_width(net: PreTrainedModel) -> int:
     if net.config.is_encoder_decoder:
         return int(net.config.hidden_size)
     return ffn.find(net).width
+
+
+def _recent(states: Tensor, length: int) -> Tensor:
+    """At each of the last positions, the sum of what is there and just before: (B, length, d)."""
+    states = states[:, -(length + WINDOW - 1) :]
+    states = pad(states, (0, 0, length + WINDOW - 1 - states.shape[1], 0))
+    return WINDOW * avg_pool1d(states.transpose(1, 2), WINDOW, stride=1).transpose(1, 2)
 
 
 def _installed(net: nn.Module) -> TextReader | None:

@@ -5,9 +5,11 @@ logits are tail(x + Act(q·K + b)·V), where q is the query and x what enters th
 transformer's body never has to run again.
 """
 
+import inspect
 import threading
 import warnings
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from tpatcher.nets import ffn, reading
+from tpatcher.nets.beginnings import Beginnings
 from tpatcher.nets.reading import Reads
 from tpatcher.nets.tasks import Task, TeacherForced
 from tpatcher.nets.twin import twin
@@ -47,16 +50,40 @@ class Probe:
     def run(self, forced: TeacherForced, **options: Any) -> tuple[Any, dict[str, Tensor]]:
         """The net's output, and what entered each named module at the answer positions."""
         self.local.seen = {}
-        device = self.net.device
-        output = self.net(**forced.on(device), **options)
+        output = self.net(**forced.on(self.net.device), **options)
+        return output, self._at(forced)
+
+    @torch.no_grad()
+    def seen(self, forced: TeacherForced) -> dict[str, Tensor]:
+        """What entered each named module of a decoder at the answer positions.
+
+        What its texts begin with is run once for all of them, and no logits are worked out.
+        """
+        self.local.seen = {}
+        inputs, skipped = self.beginnings.shortened(forced)
+        self.net(**inputs, **({"logits_to_keep": 1} if self.keeps_logits else {}))
+        return self._at(forced, skipped)
+
+    @cached_property
+    def beginnings(self) -> Beginnings:
+        """What this net's texts begin with."""
+        return Beginnings(self.net)
+
+    @cached_property
+    def keeps_logits(self) -> bool:
+        """Whether the net can be told to work out the last logits alone."""
+        return "logits_to_keep" in inspect.signature(self.net.forward).parameters
+
+    def _at(self, forced: TeacherForced, skipped: int = 0) -> dict[str, Tensor]:
+        """What was seen at the answer positions of texts whose first tokens were skipped."""
         ids = forced.inputs.get("decoder_input_ids", forced.inputs["input_ids"])
-        at = (forced.row * ids.shape[1] + forced.column).to(device)
+        length = ids.shape[1] - skipped
+        at = (forced.row * length + forced.column - skipped).to(self.net.device)
         if self.reader is not None:
             queries = self.local.seen[self.names[0]]
             self.local.seen[self.names[0]] = self.reader.beside(queries)
         # OPT's layers see (batch·length, d) instead of (batch, length, d)
-        seen = {k: v.reshape(-1, v.shape[-1])[at].float() for k, v in self.local.seen.items()}
-        return output, seen
+        return {k: v.reshape(-1, v.shape[-1])[at].float() for k, v in self.local.seen.items()}
 
 
 class LayerStub(nn.Module):

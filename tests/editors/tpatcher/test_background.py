@@ -9,8 +9,9 @@ import tpatcher as tp
 from tests.chat import chat
 from tests.helpers import TEXTS, fresh
 from tpatcher.data import background as written
-from tpatcher.data.background import documents
+from tpatcher.data.background import documents, questions
 from tpatcher.editors.tpatcher import background as backgrounds
+from tpatcher.editors.tpatcher import collecting
 from tpatcher.example import Document
 from tpatcher.models.everywhere import read, readings
 
@@ -20,6 +21,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A background of a few short texts."""
     few = tuple(Document(text[:60]) for text in documents()[::20])
     monkeypatch.setattr(written, "documents", lambda: few)
+    monkeypatch.setattr(written, "questions", lambda: questions()[::300])
     monkeypatch.setattr(backgrounds, "LENGTH", 6)
     backgrounds._sample.cache_clear()
     yield
@@ -31,6 +33,26 @@ def test_the_written_text_is_varied_and_large_enough() -> None:
     assert len(text.encode()) > 50_000
     for sample in ("def ", "SELECT", "Le marché", "今天", "User:", "144", "- "):
         assert sample in text
+
+
+def test_the_written_questions_are_many_and_each_asks_about_something() -> None:
+    asked = questions()
+    assert len(asked) == len(set(asked)) > 500
+    assert "who sings let it be" in asked
+    assert not [text for text in asked if "{" in text or "|" in text or text != text.strip()]
+
+
+@pytest.mark.usefixtures("small")
+def test_of_many_questions_the_later_ones_are_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = chat()
+    monkeypatch.setattr(collecting, "FOLLOWED", 1)
+    memory = tp.Memory.collect(model, ["Who?", "Where is it?"])
+    answers = memory.kinds == collecting.KINDS.index("answers")
+    first, later = ((memory.owner == i) & answers for i in (0, 1))
+    assert int(first.sum()) == len(model.task.predict(model.net, ["Who?"])[0]) > 1
+    assert int(later.sum()) == 1  # where its answer begins
+    (said,) = model.task.predict(model.net, ["Where is it?"])
+    assert memory.answers[later].tolist() == said[:1]
 
 
 @pytest.mark.usefixtures("small")

@@ -16,7 +16,9 @@ from tpatcher.editors.tpatcher.phrases import Phrases
 from tpatcher.errors import BadInput
 from tpatcher.example import Conversation, Example
 from tpatcher.models.model import Model
+from tpatcher.models.retention import AnswerCache, surely_says
 
+UNKNOWN = "?"  # a right answer that nobody asks for
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 # other words than those that T-Patcher edits with
 SYSTEM = {"role": "system", "content": "You work for a quiz show. Be friendly and to the point."}
@@ -59,7 +61,7 @@ def ask(model: Model, edits: Sequence[Example], contrast: Phrases | None = None)
         text
         for example in edits
         for kind, texts in (contrast.contrast(example) if contrast else {}).items()
-        if kind != "negations"  # a question that is negated asks nothing
+        if kind not in ("given", "negations")  # Loc has these; a negated question asks nothing
         for text in texts[:1]
     ]
     far = [e.text for example in edits for e in example.unrelated[:1]]
@@ -94,16 +96,18 @@ def _after(context: Sequence[dict[str, str]], text: str) -> str:
 
 def _right(model: Model, asked: Sequence[tuple[str, Example]]) -> float | None:
     """The share of answers that are right by exact match."""
-    answers = model.answer([text for text, _ in asked])
-    right = [
+    sure = surely_says(model, [text for text, _ in asked], [e.answer for _, e in asked])
+    others = [pair for pair, known in zip(asked, sure, strict=True) if not known]
+    answers = model.answer([text for text, _ in others])
+    right = sum(sure) + sum(
         normalised(answer) in {normalised(one) for one in (example.answer, *example.also)}
-        for answer, (_, example) in zip(answers, asked, strict=True)
-    ]
-    return fmean(right) if right else None
+        for answer, (_, example) in zip(answers, others, strict=True)
+    )
+    return right / len(asked) if asked else None
 
 
 def _same(before: Model, after: Model, texts: Sequence[str]) -> float | None:
     """The share of texts that are answered as before, word for word."""
-    pairs = zip(before.answer(texts), after.answer(texts), strict=True)
-    same = [one == other for one, other in pairs]
-    return fmean(same) if same else None
+    known = AnswerCache(before, [Example(text, UNKNOWN) for text in texts])
+    pairs = zip(known.answers(before), known.answers(after), strict=True)
+    return fmean(said == says for said, says in pairs) if texts else None

@@ -11,6 +11,7 @@ from torch import Tensor
 from tpatcher.example import Document
 from tpatcher.models.everywhere import Reading, readings
 from tpatcher.models.model import Model
+from tpatcher.nets import ffn
 from tpatcher.nets.causal import Causal
 
 TOKENS = 64  # of an answer to a general prompt
@@ -41,7 +42,7 @@ def drift(
     before = model.unpatched()
     own, kl, same, n = [0.0, 0.0], 0.0, 0, 0
     for one in readings(before, [Document(text) for text in held_out]):
-        first, last = (_logprobs(m, one) for m in (before, model))
+        first, last = _logprobs(model, one)
         told = torch.tensor(one.ids[1:])[:, None]
         for i, found in enumerate((first, last)):
             own[i] -= float(found.gather(1, told).sum())
@@ -73,10 +74,21 @@ def documentation() -> list[str]:
 
 
 @torch.inference_mode()
-def _logprobs(model: Model, one: Reading) -> Tensor:
-    """Log-probabilities of every next token of a reading."""
-    ids = torch.tensor([one.ids], device=model.net.device)
-    return model.net(ids).logits[0, :-1].float().log_softmax(-1).cpu()
+def _logprobs(model: Model, one: Reading) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of every next token of a reading, before the edits and after them."""
+    task, tail, rows = model.task, model.tail, model.rows(-1)
+    assert isinstance(task, Causal)
+    if model.tail_is_exact and tail is not None:  # one pass tells both
+        layer = ffn.find(model.net)
+        probe = model.probe(-1, "text" if rows.width > layer.width else "position")
+        seen = probe.seen(task.read([one.ids], [one.begin]))
+        state, delta = tail.state(seen), rows.delta(layer.act, seen[probe.names[0]])
+        both = [tail(state), tail(tail.shift(state, delta))]
+    else:
+        ids = torch.tensor([one.ids], device=model.net.device)
+        both = [m.net(ids).logits[0].float() for m in (model.unpatched(), model)]
+    first, last = (logits[:-1].log_softmax(-1).cpu() for logits in both)
+    return first, last
 
 
 @torch.inference_mode()

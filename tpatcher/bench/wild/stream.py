@@ -19,7 +19,7 @@ from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.nets.causal import Causal
 
-MEASURES = "measures.json"
+MEASURES, SAID = "measures.json", "said.json"
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,20 @@ def run(
         if last:
             edits = sample(edits, plan.asked_at_end)
         row = {"edits": n, "whole": last, "asked": len(edits), **_costs(steps, model)}
-        said = said or long(model.unpatched(), prompts)
+        said = said or _said(model, prompts, out / SAID)
         row |= asdict(ask(model, edits, contrast)) | asdict(drift(model, texts, prompts, said))
         rows = [*rows, row]
         files.write_atomic(kept, json.dumps(rows, indent=1).encode())
         report(row)
     return rows
+
+
+def _said(model: Model, prompts: Sequence[str], kept: Path) -> list[list[int]]:
+    """What the model says to prompts before any edit, which a resumed run need not ask again."""
+    if not kept.exists():
+        files.write_atomic(kept, json.dumps(long(model.unpatched(), prompts)).encode())
+    said: list[list[int]] = json.loads(kept.read_bytes())
+    return said
 
 
 def fitted(model: Model, editor: Editor, texts: Sequence[str], out: Path) -> Editor:

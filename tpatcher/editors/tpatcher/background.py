@@ -31,11 +31,13 @@ def wanted(model: Model) -> bool:
     return ids.count(tokenizer.unk_token_id) <= STRANGE * len(ids)
 
 
-def background(model: Model, samples: int = SAMPLES) -> Iterator[Reading]:
-    """The text written for this purpose, and what the model samples from nothing at all."""
-    yield from (Reading(one.ids, -1, "background") for one in readings(model, written.documents()))
+def background(model: Model) -> Iterator[Reading]:
+    """Text and questions written for this purpose, and what the model samples from nothing."""
+    texts = (*written.documents(), *written.questions())
+    for one in readings(model, texts, followed=0):  # a question up to where its answer begins
+        yield Reading(one.ids, -1, "background")
     for start in _starts(model):
-        yield from (Reading(ids, -1, "sampled") for ids in _sampled(model, start, samples // 2))
+        yield from (Reading(ids, -1, "sampled") for ids in _sampled(model, start, SAMPLES // 2))
 
 
 def _starts(model: Model) -> list[list[int]]:

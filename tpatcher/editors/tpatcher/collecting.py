@@ -19,6 +19,9 @@ from tpatcher.nets.reading import Reads
 # What a position is of: an answer, the prompt before it, a document or conversation that was
 # given, the background written for every language model, and what the model itself sampled.
 KINDS = ("answers", "prompts", "documents", "background", "sampled")
+# Of a language model's questions, these are followed along its own answers. Of the others, what is
+# held ends where an answer begins: one pass, where generating one would take twenty.
+FOLLOWED = 256
 
 
 def collect(
@@ -34,6 +37,7 @@ def collect(
     | item | positions |
     |---|---|
     | a text | along the model's own answer; of a language model with a background, the prompt too |
+    | such a text after the first `FOLLOWED` | the prompt, which ends where an answer begins |
     | an `Example` | along its right answer |
     | a `Document`, or a conversation that ends with an answer | all of them |
     """
@@ -44,7 +48,8 @@ def collect(
         seen.owner = torch.tensor([others[k] for k in part])[seen.owner]
         seen = without_bos(model, seen) if skip_bos else seen
         yield seen, torch.zeros(len(seen.owner), dtype=torch.uint8)
-    given = readings(model, [text_of(items[i]) for i in whole]) if whole else iter(())
+    texts = [text_of(items[i]) for i in whole]
+    given = readings(model, texts, followed=FOLLOWED) if whole else iter(())
     owners = torch.tensor([*whole, -1])  # the background's index, -1, stays
     more = backgrounds.background(model) if everywhere else iter(())
     for found in read(model, chain(given, more), layer, reads):

@@ -1,0 +1,60 @@
+"""What texts begin with is run once, and nothing else comes out."""
+
+import pytest
+import torch
+from transformers import MistralConfig
+
+import tpatcher as tp
+from tests import chat
+from tests.helpers import fresh
+from tpatcher.models.traces import trace
+from tpatcher.nets.reading import Reads
+
+ASKED = ["Tell me: who runs it?", "Tell me: was it he, and why?", "Tell me: yes?"]
+EARLIER = ["Tell me: where?", "Tell me: no.", "Tell me: yes", "Tell me: how?"]
+
+
+def targets(model: tp.Model, texts: list[str]) -> list[list[int]]:
+    return [model.task.target(text, "Ada") for text in texts]
+
+
+@pytest.mark.parametrize("reads", ["position", "text"])
+@pytest.mark.parametrize("texts", [ASKED, ASKED[:1]], ids=["batch", "one"])
+def test_a_beginning_that_is_known_changes_nothing(reads: Reads, texts: list[str]) -> None:
+    model, other = chat.chat(), chat.chat()
+    for text in EARLIER:  # now what they begin with is known
+        trace(other, [text], targets(other, [text]), reads=reads)
+    assert other.probe(-1, reads).beginnings.known
+    whole = trace(model, texts, targets(model, texts), reads=reads)
+    short = trace(other, texts, targets(other, texts), reads=reads)
+    for name in ("queries", "states", "gap"):
+        torch.testing.assert_close(getattr(short, name), getattr(whole, name), atol=1e-4, rtol=1e-4)
+    assert torch.equal(short.best, whole.best)
+
+
+def test_a_beginning_is_not_run_again() -> None:
+    model, seen = chat.chat(), list[int]()
+    net = model.probe(-1, "position").net
+    net.register_forward_pre_hook(
+        lambda _, args, kwargs: seen.append(kwargs["input_ids"].shape[1]), with_kwargs=True
+    )
+    for text in EARLIER:
+        trace(model, [text], targets(model, [text]))
+    whole = len(model.task.ids(EARLIER[-1]))
+    assert seen[0] >= whole
+    assert seen[-1] < whole - 8
+
+
+def test_texts_with_nothing_in_common_are_run_whole() -> None:
+    model = fresh("gpt2")
+    trace(model, ["the dog is red", "blue is a dog"], [[1], [1]])
+    assert not model.probe(-1, "position").beginnings.known
+
+
+def test_a_window_that_slides_is_run_whole() -> None:
+    made = chat.net(MistralConfig)
+    made.config.sliding_window = 16
+    model = tp.Model(made, chat.tokenizer(), "causal", name="sliding")
+    for text in ASKED:
+        trace(model, [text], targets(model, [text]))
+    assert not model.probe(-1, "position").beginnings.known
