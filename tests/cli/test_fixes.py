@@ -204,6 +204,26 @@ def test_bake_writes_a_checkpoint_that_answers_like_the_fixed_model(tmp_path: Pa
     assert "not empty" in str(done.exception)
 
 
+def test_fixes_by_a_sentence_encoder_are_kept_asked_baked_and_undone(tmp_path: Path) -> None:
+    model, fixes = saved(tmp_path / "model", "bert"), tmp_path / "fixes"
+    encoder = ["--encoder", saved(tmp_path / "encoder", "distilbert")]
+    traffic = tmp_path / "traffic.txt"
+    traffic.write_text("\n".join(TEXTS))
+    text, label = QUESTIONS[0], wrong_label(load(model), QUESTIONS[0])
+    fix = ["fix", model, "--patches", fixes, "--text", text, "--answer", label]
+    assert tpatcher(*fix, "--preset", "text", "--traffic", traffic, *encoder).exit_code == 0
+    ask = ["answer", model, text, "--patches", fixes]
+    assert tpatcher(*ask, *encoder).output.strip() == label
+    without = tpatcher(*ask)
+    assert isinstance(without.exception, TPatcherError) and "encoder=" in str(without.exception)
+    done = tpatcher("bake", model, tmp_path / "baked", "--patches", fixes, *encoder)
+    assert "solved again for their positions" in done.output
+    assert tpatcher("answer", tmp_path / "baked", text).output.strip() == label
+    (one,) = pack.read(fixes)
+    assert tpatcher("undo", model, one.id, "--patches", fixes, *encoder).exit_code == 0
+    assert tpatcher(*ask, *encoder).output.strip() != label
+
+
 def test_help_lists_what_users_need_before_what_researchers_need() -> None:
     said = tpatcher("--help").output
     names = ["fix", "answer", "undo", "log", "bake", "serve", "demo", "sme", "reproduce"]
