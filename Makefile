@@ -5,7 +5,7 @@ TORCH := torch==2.13.0
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: clients demo test test-slow test-lowest lint docs site speed container release clean
+.PHONY: clients demo test test-slow test-clients test-lowest lint docs site speed container release clean
 
 demo: .venv/bench
 	$(BIN)/tpatcher demo
@@ -15,6 +15,10 @@ test: .venv/dev lint
 
 test-slow: .venv/dev
 	$(BIN)/pytest -m slow
+
+test-clients: .venv/dev clients
+	$(BIN)/pytest tests/service/test_clients.py
+
 # LiteLLM and LangChain want other versions than ours of what both need: a place of their own
 clients: .venv-clients/done
 

@@ -35,6 +35,7 @@ def reference() -> str:
 
 
 def test_the_cli_reference_is_up_to_date() -> None:
+    pytest.importorskip("mkdocs", reason="older versions of Typer write arguments in another way")
     assert (ROOT / "docs" / "cli.md").read_text() == reference(), "run `make docs`"
 
 

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -57,6 +58,18 @@ def test_a_wheel_that_lacks_a_file_is_refused(tmp_path: Path) -> None:
         archive.writestr("tpatcher/page.html", "")
         archive.writestr("tpatcher-1.dist-info/METADATA", "")
     release.check_wheel(wheel, package)
+
+
+def test_every_file_of_the_package_is_one_that_a_wheel_takes_along() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["tpatcher"]
+    taken = {file for pattern in patterns for file in (ROOT / "tpatcher").glob(pattern)}
+    kept = ["git", "ls-files", "-z", "tpatcher"]
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    names = subprocess.run(kept, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    files = [ROOT / name for name in names.split("\0") if name and not name.endswith(".py")]
+    assert [f for f in files if f.is_file() and f not in taken] == []
 
 
 def test_the_readme_is_run_by_a_release() -> None:

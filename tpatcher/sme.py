@@ -348,7 +348,7 @@ class Log:
 
 def read(directory: str | Path) -> tuple[dict[str, Any], list[Step]]:
     """The header and the steps of a run; `Damaged` names a line that is neither."""
-    path, found = Path(directory) / "steps.jsonl", []
+    path, found = Path(directory) / "steps.jsonl", list[Any]()
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             found.append(json.loads(line) if number == 1 else _step(**json.loads(line)))

@@ -8,6 +8,7 @@ import pytest
 import tpatcher as tp
 from tests.helpers import RIGHT, TEXTS, fresh, wrong_label
 from tpatcher.bench.frontier import FRACTIONS, THRESHOLDS, Dial, Point, draw, recommended
+from tpatcher.editors import Editor
 from tpatcher.editors.tpatcher import MaxMargin
 from tpatcher.errors import BadInput
 
@@ -38,7 +39,12 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
     mistake = tp.Example(asked, wrong_label(model, asked), rephrasings=("of rome the fish ?",))
     dial, counted = Dial(model, [mistake], TRAFFIC), list[float]()
     measure = dial._point
-    monkeypatch.setattr(dial, "_point", lambda e, s: counted.append(s) or measure(e, s))
+
+    def counting(editor: Editor, setting: float) -> Point:
+        counted.append(setting)
+        return measure(editor, setting)
+
+    monkeypatch.setattr(dial, "_point", counting)
     first = list(islice(dial.points(MaxMargin(), kept=kept), 3))
     points = list(dial.points(MaxMargin(), kept=kept))
     assert points[:3] == first and counted == [*FRACTIONS, *THRESHOLDS], "each was measured once"

@@ -223,7 +223,12 @@ def test_code_that_comes_with_a_base_is_never_run_nor_asked_for(
     config = {"model_type": "unheard-of", "auto_map": {"AutoConfig": "evil.Config"}}
     (base / "config.json").write_text(json.dumps(config))
     asked = list[str]()
-    monkeypatch.setattr("builtins.input", lambda question="": asked.append(question) or "y")
+
+    def answer(question: str = "") -> str:
+        asked.append(question)
+        return "y"
+
+    monkeypatch.setattr("builtins.input", answer)
     with pytest.raises((OSError, ValueError)):
         train(base, split_of(CLAIMS), "classify", tmp_path / "tuned", progress=False)
     assert asked == [] and not ran.exists()

@@ -5,17 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from tests import zoo
+from tests.helpers import tpatcher
 from tests.store.made import patch
-from tpatcher.cli import app
 from tpatcher.data import read_examples
 from tpatcher.models.model import Model
 from tpatcher.store.reports import Reports
 from tpatcher.store.store import Store
-
-run = CliRunner().invoke
 
 
 @pytest.fixture
@@ -42,7 +39,7 @@ def export(tmp_path: Path) -> Path:
 
 def test_corrections_wait_at_the_desk(store: Store, export: Path, tmp_path: Path) -> None:
     command = ["import-reports", str(export), "--store", str(tmp_path / "s.db")]
-    done = run(app, command)
+    done = tpatcher(*command)
     assert done.exit_code == 1 and "reports added: 2" in done.output
     assert (
         f"{export.name}:" in done.output
@@ -52,16 +49,16 @@ def test_corrections_wait_at_the_desk(store: Store, export: Path, tmp_path: Path
     assert [(r.text, r.answer, r.who) for r in waiting] == [
         ("a", answer, "import of export.json") for answer in ("yes", "no")
     ]
-    assert "reports added: 0; known already or left out: 2" in run(app, command).output
+    assert "reports added: 0; known already or left out: 2" in tpatcher(*command).output
     store.close()
 
 
 def test_or_become_a_file_of_mistakes(export: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    done = run(app, ["import-reports", str(export), "--out", str(out), "--from", "label-studio"])
+    done = tpatcher("import-reports", str(export), "--out", str(out), "--from", "label-studio")
     assert done.exit_code == 1 and "2 mistakes" in done.output
     assert [(e.text, e.answer) for e in read_examples(out)] == [("a", "yes"), ("a", "no")]
-    wrong = run(app, ["import-reports", str(export)])
+    wrong = tpatcher("import-reports", str(export))
     assert wrong.exit_code == 1 and "give either --store" in str(wrong.exception)
 
 
@@ -70,7 +67,7 @@ def test_live_fixes_are_written_to_a_file(store: Store, tmp_path: Path, form: st
     out = tmp_path / "out"
     store.remove(2)
     store.close()
-    done = run(app, ["store", "export", str(tmp_path / "s.db"), str(out), "--format", form])
+    done = tpatcher("store", "export", str(tmp_path / "s.db"), str(out), "--format", form)
     assert done.exit_code == 0 and "2 fixes" in done.output
     assert [
         line for n in (0, 1, 2) for line in out.read_text().splitlines() if f"question {n}" in line
@@ -79,5 +76,5 @@ def test_live_fixes_are_written_to_a_file(store: Store, tmp_path: Path, form: st
 
 def test_old_events_are_pruned(store: Store, tmp_path: Path) -> None:
     store.close()
-    done = run(app, ["store", "prune", str(tmp_path / "s.db"), "--days", "1"])
+    done = tpatcher("store", "prune", str(tmp_path / "s.db"), "--days", "1")
     assert done.exit_code == 0 and "deleted: 0 events, 0 settled reports" in done.output

@@ -180,6 +180,7 @@ def test_many_fixes_are_searched_and_turned_over(one: Browser, tmp_path: Path) -
     with served.listening(served.app(tmp_path / "s.db")) as address:
         one.open(address, height=1400)
         one.wait(f"{rows} === 50 && !document.querySelector('#pages').hidden")
+        one.wait("document.body.innerText.includes('Nothing has happened yet.')")  # all is there
         assert "0 live of 120" in one.seen() and "question 119" in one.seen()
         for _ in range(2):
             before = one.js("document.querySelector('#fixes li').textContent")

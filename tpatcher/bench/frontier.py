@@ -77,7 +77,8 @@ class Dial:
         Each is written to the file `kept`, and what is there of a run that was stopped is not
         measured again.
         """
-        about = {"mistakes": self.digest, "solver": solver.to_json(), "encoder": encoder}
+        settings = {**solver.to_json(), "version": solver.version, "encoder": encoder}
+        about = {"mistakes": self.digest, "settings": settings}
         points = _read(kept, about)
         for name, setting in SETTINGS:
             point = next((p for p in points if (p.editor, p.setting) == (name, setting)), None)

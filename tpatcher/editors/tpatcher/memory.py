@@ -311,7 +311,7 @@ class Memory:
             raise BadInput(f"{path} holds no memory: it has no memory.json")
         try:
             about = json.loads((path / "memory.json").read_bytes())
-            arrays = {}
+            arrays: dict[str, Any] = {}
             for name in about["arrays"]:
                 if name not in ARRAYS:
                     raise ValueError(f"it names an array {name!r}")
