@@ -35,7 +35,7 @@ WINDOW = 24
 
 
 class TextLayer(DynamicLayer):  # type: ignore[misc]
-    """One more layer of a key-value cache, which keeps the queries that a running mean is of.
+    """One more layer of a key-value cache, which keeps the queries that the mean is of.
 
     As part of the cache it is reordered by beams and cropped by assisted decoding like any other.
     """

@@ -47,6 +47,7 @@ def test_of_many_questions_the_later_ones_are_not_answered(monkeypatch: pytest.M
     model = chat()
     monkeypatch.setattr(collecting, "FOLLOWED", 1)
     memory = tp.Memory.collect(model, ["Who?", "Where is it?"])
+    assert memory.kinds is not None and memory.owner is not None and memory.answers is not None
     answers = memory.kinds == collecting.KINDS.index("answers")
     first, later = ((memory.owner == i) & answers for i in (0, 1))
     assert int(first.sum()) == len(model.task.predict(model.net, ["Who?"])[0]) > 1

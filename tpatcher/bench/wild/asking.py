@@ -64,6 +64,7 @@ def ask(model: Model, edits: Sequence[Example], contrast: Phrases | None = None)
         if kind not in ("given", "negations")  # Loc has these; a negated question asks nothing
         for text in texts[:1]
     ]
+    near = Random(0).sample(near, min(len(near), len(edits)))  # as many as of the others
     far = [e.text for example in edits for e in example.unrelated[:1]]
     contexts = [c for c in ([SYSTEM], TALK) if _takes(model, c)]
     return Asked(

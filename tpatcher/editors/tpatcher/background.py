@@ -18,6 +18,7 @@ from tpatcher.nets.causal import Causal
 from tpatcher.nets.tasks import on_device
 
 SAMPLES, LENGTH, TOGETHER = 256, 64, 64  # texts that the model samples, their tokens, in one run
+FOLLOWED = 4  # of the written questions, every so many-th is followed along the model's answer
 FREELY = {"do_sample": True, "num_beams": 1, "top_k": 0, "top_p": 1.0, "temperature": 1.0}
 STRANGE = 0.02  # share of unknown tokens from which a tokenizer is not one for ordinary text
 
@@ -33,8 +34,11 @@ def wanted(model: Model) -> bool:
 
 def background(model: Model) -> Iterator[Reading]:
     """Text and questions written for this purpose, and what the model samples from nothing."""
-    texts = (*written.documents(), *written.questions())
-    for one in readings(model, texts, followed=0):  # a question up to where its answer begins
+    asked = written.questions()
+    followed, others = asked[::FOLLOWED], [text for i, text in enumerate(asked) if i % FOLLOWED]
+    for one in readings(model, [*written.documents(), *followed]):
+        yield Reading(one.ids, -1, "background")
+    for one in readings(model, others, followed=0):  # up to where an answer begins
         yield Reading(one.ids, -1, "background")
     for start in _starts(model):
         yield from (Reading(ids, -1, "sampled") for ids in _sampled(model, start, SAMPLES // 2))
