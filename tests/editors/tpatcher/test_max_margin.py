@@ -7,7 +7,7 @@ import torch
 
 import tpatcher as tp
 from tests.helpers import ASKED, RIGHT, TEXTS, fresh, wrong
-from tpatcher.editors.tpatcher import max_margin
+from tpatcher.editors.tpatcher import MaxMargin, max_margin
 from tpatcher.errors import NotFixed
 from tpatcher.patches.certificate import Certificate
 
