@@ -7,7 +7,7 @@ import torch
 
 import tpatcher as tp
 from tests.helpers import ASKED, RIGHT, TEXTS, fresh, wrong
-from tpatcher.editors.tpatcher import max_margin
+from tpatcher.editors.tpatcher import MaxMargin, max_margin
 from tpatcher.errors import NotFixed
 from tpatcher.patches.certificate import Certificate
 
@@ -76,3 +76,10 @@ def test_an_answer_that_follows_from_the_trace_is_not_generated_again(
         patch = editor.edit(model, example)
     model.push(patch)
     assert model.correct([example]) == [True]
+
+
+def test_a_decoders_neurons_that_read_the_text_fire_later_than_an_encoders() -> None:
+    solver = MaxMargin()
+    others, decoders = (solver.crossing_for(True, 10, "text", decoder=d) for d in (False, True))
+    assert others.fraction < decoders.fraction
+    assert MaxMargin(crossing=0.3).crossing_for(True, 10, "text", decoder=True).fraction == 0.3
