@@ -79,7 +79,7 @@ def test_an_answer_that_follows_from_the_trace_is_not_generated_again(
 
 
 def test_a_decoders_neurons_that_read_the_text_fire_later_than_an_encoders() -> None:
-    solver = MaxMargin()
-    others, decoders = (solver.crossing_for(True, 10, "text", decoder=d) for d in (False, True))
-    assert others.fraction < decoders.fraction
-    assert MaxMargin(crossing=0.3).crossing_for(True, 10, "text", decoder=True).fraction == 0.3
+    encoder, decoder = (max_margin.usual_by_text(fresh(name)) for name in ("bart", "gpt2"))
+    assert encoder.fraction < decoder.fraction
+    assert MaxMargin().crossing_for(True, 10, decoder) == decoder
+    assert MaxMargin(crossing=0.3).crossing_for(True, 10, decoder).fraction == 0.3

@@ -208,7 +208,7 @@ class MaxMargin(Solver):
             must_avoid=must_avoid,
             contrast=len(contrast.trace.tokens) if contrast else 0,
         )
-        by_text = _by_text(mistake.model) if memory.reads == "text" else None
+        by_text = usual_by_text(mistake.model) if memory.reads == "text" else None
         crossing = self.crossing_for(mistake.model.task.generates, memory.n_answers, by_text)
         found = keys.solve(positives, negatives, crossing.duals, self.width)
         key_rows, bias, responses = [], [], []
@@ -285,7 +285,7 @@ class MaxMargin(Solver):
         return found, probability
 
 
-def _by_text(model: Model) -> Crossing:
+def usual_by_text(model: Model) -> Crossing:
     """The usual crossing of keys that read the text of this model."""
     if not model.task.generates:
         return LABELS_BY_TEXT
