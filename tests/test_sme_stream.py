@@ -55,7 +55,7 @@ def weights_held() -> int:
     found = {
         t.data_ptr()
         for t in gc.get_objects()
-        if issubclass(type(t), torch.Tensor) and sorted(t.shape) == [32, 48]
+        if type(t) in (torch.Tensor, torch.nn.Parameter) and sorted(t.shape) == [32, 48]
     }
     return len(found)
 
