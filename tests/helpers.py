@@ -1,10 +1,12 @@
 """What several test modules use: the texts they ask, models and their fixes, the command line."""
 
+import json
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
 
+import pytest
 import torch
 import transformers as tf
 from torch import Tensor
@@ -104,6 +106,28 @@ def saved(
     net.save_pretrained(directory)
     zoo.tokenizer(zoo.ARCHITECTURES[name]).save_pretrained(directory)
     return directory
+
+
+def bringing_code(directory: Path) -> Path:
+    """A model that brings code of its own; the file returned is there once the code has run."""
+    directory.mkdir(exist_ok=True)
+    ran = directory / "ran"
+    (directory / "evil.py").write_text(f"open({str(ran)!r}, 'w')\nclass Config: ...\n")
+    config = {"model_type": "unheard-of", "auto_map": {"AutoConfig": "evil.Config"}}
+    (directory / "config.json").write_text(json.dumps(config))
+    return ran
+
+
+def says_yes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Have whoever is asked at the terminal say yes; the list grows by each question."""
+    asked: list[str] = []
+
+    def answer(question: str = "") -> str:
+        asked.append(question)
+        return "y"
+
+    monkeypatch.setattr("builtins.input", answer)
+    return asked
 
 
 def tpatcher(*words: object) -> Result:

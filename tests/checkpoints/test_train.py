@@ -1,6 +1,5 @@
 """Training makes a loadable model, goes on after an interruption, leaves no half-made folder."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +14,7 @@ from torch.nn import functional as F
 from transformers import AutoModelForSequenceClassification, EvalPrediction, Trainer
 
 from tests.checkpoints.few_facts import CLAIMS, QUESTIONS, QUICK, split_of
+from tests.helpers import bringing_code, says_yes
 from tpatcher.checkpoints import builtin
 from tpatcher.checkpoints import train as training
 from tpatcher.checkpoints.builtin import train_builtin
@@ -217,18 +217,8 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
 def test_code_that_comes_with_a_base_is_never_run_nor_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    base, ran = tmp_path / "base", tmp_path / "ran"
-    base.mkdir()
-    (base / "evil.py").write_text(f"open({str(ran)!r}, 'w')\nclass Config: ...\n")
-    config = {"model_type": "unheard-of", "auto_map": {"AutoConfig": "evil.Config"}}
-    (base / "config.json").write_text(json.dumps(config))
-    asked = list[str]()
-
-    def answer(question: str = "") -> str:
-        asked.append(question)
-        return "y"
-
-    monkeypatch.setattr("builtins.input", answer)
+    base = tmp_path / "base"
+    ran, asked = bringing_code(base), says_yes(monkeypatch)
     with pytest.raises((OSError, ValueError)):
         train(base, split_of(CLAIMS), "classify", tmp_path / "tuned", progress=False)
     assert asked == [] and not ran.exists()

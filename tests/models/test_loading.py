@@ -1,6 +1,5 @@
 """Loading a model: its task is found, and what cannot be used is refused."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import transformers as tf
 
 import tpatcher as tp
 from tests import zoo
-from tests.helpers import fresh, saved
+from tests.helpers import bringing_code, fresh, saved, says_yes
 from tpatcher.errors import BadInput, UnsupportedArchitecture
 
 
@@ -51,17 +50,7 @@ def test_nan_weights_are_refused(tmp_path: Path) -> None:
 def test_code_that_comes_with_a_model_is_never_run_nor_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ran = tmp_path / "ran"
-    (tmp_path / "evil.py").write_text(f"open({str(ran)!r}, 'w')\nclass Config: ...\n")
-    config = {"model_type": "unheard-of", "auto_map": {"AutoConfig": "evil.Config"}}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    asked = list[str]()
-
-    def answer(question: str = "") -> str:
-        asked.append(question)
-        return "y"
-
-    monkeypatch.setattr("builtins.input", answer)
+    ran, asked = bringing_code(tmp_path), says_yes(monkeypatch)
     with pytest.raises(BadInput):
         tp.load(tmp_path)
     assert asked == [] and not ran.exists()

@@ -1,7 +1,7 @@
 """A stream of mistakes goes on whatever one of them does, and weights do not pile up."""
 
 import gc
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -104,15 +104,3 @@ def test_what_let_its_weights_go_cannot_be_bared() -> None:
     assert torch.equal(logits(model), edited)
     model.set_patches(())
     assert torch.equal(logits(model), f0)
-
-
-def test_a_text_may_hold_what_unicode_calls_a_line_break(tmp_path: Path) -> None:
-    log = sme.Log(tmp_path)
-    log.begin({"N": 1})
-    names = {f.name for f in fields(sme.Step)}
-    text = "one\u2028two\u0085three\x0bfour"
-    known = {"index": 0, "text": text, "retained": {}, "patch": None}
-    step = sme.Step(**{name: known.get(name, 0) for name in names})  # type: ignore[arg-type]
-    log.write(step, None)
-    assert [one.text for one in sme.read(tmp_path)[1]] == [text]
-    assert [one.text for one in sme.Log(tmp_path).begin({"N": 1})] == [text]
