@@ -130,4 +130,6 @@ def run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         return kwargs.get("out", args[0])
     if not there or func is aten._local_scalar_dense.default:
         return out
+    if func is aten._pack_padded_sequence.default:  # how long a batch is stays on the CPU
+        return Elsewhere(out[0]), out[1]
     return tree_map(lambda t: Elsewhere(t) if isinstance(t, Tensor) else t, out)

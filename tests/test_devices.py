@@ -9,6 +9,7 @@ import torch
 
 import tpatcher as tp
 from tests import zoo
+from tests.bench import tiny
 from tests.helpers import ASKED, RIGHT, TEXTS, fresh
 from tests.pretended_gpu import GPU, pretended_gpu
 from tpatcher import sme
@@ -17,6 +18,7 @@ from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.patches.neurons import Neurons
 
 SLOW = pytest.mark.slow
+CHECKED = {"validation": 4, "progress": False}
 PACKAGE = Path(tp.__file__).parent
 MAKERS = {
     f"torch.{name}" for name in (
@@ -109,9 +111,14 @@ def test_a_stream_is_the_same_on_a_gpu(name: str) -> None:
         pytest.param("grace", {}, marks=SLOW),
         pytest.param("lora", {}, marks=SLOW),
         ("cache", {}),
+        pytest.param("mend", tiny.quick("mend") | CHECKED, marks=SLOW),
+        ("ke", tiny.quick("ke") | CHECKED),
+        ("sera", tiny.quick("sera") | CHECKED),
+        pytest.param("serac", tiny.quick("serac") | CHECKED, marks=SLOW),
     ],
-    ids=["paper", "kl patch", "text", "ft-last-kl", "grace", "lora", "cache"],
-)
+    ids=["paper", "kl patch", "text", "ft-last-kl", "grace", "lora", "cache", "mend", "ke", "sera",
+         "serac"],
+)  # fmt: skip
 def test_other_editors_edit_on_a_gpu(editor: str, knobs: dict[str, object]) -> None:
     with pretended_gpu():
         model = on_gpu("bert")

@@ -20,10 +20,12 @@ SAME = {"SR": 1.0, "GR": 0.9, "ER": 0.9, "TrainR": 0.9, "TestR": 0.9, "Edit": 1.
 
 
 class Known(ResultRow):
-    """A row whose numbers are given."""
+    """A row whose numbers are given, of two folders if not otherwise said."""
 
-    def __init__(self, row: Row, numbers: dict[str, float]) -> None:
-        super().__init__(row, [None], 1)  # type: ignore[list-item]
+    def __init__(
+        self, row: Row, numbers: dict[str, float], complete: int = 2, expected: int = 2
+    ) -> None:
+        super().__init__(row, [None] * complete, expected)  # type: ignore[list-item]
         self.__dict__["numbers"] = {name: (value, value) for name, value in numbers.items()}
 
 
@@ -41,6 +43,25 @@ def verdict(claim: Claim, **changes: dict[str, float]) -> bool | None:
 def test_where_all_are_the_same_nobody_has_more(claim: Claim) -> None:
     bar = "forgets past edits" in claim.text  # a bar that each row meets by itself
     assert verdict(claim) is bar
+
+
+def test_nothing_is_said_of_some_of_the_folders() -> None:
+    [bar] = [c for c in claims.TABLE1 if c.about == (rows.T_PATCHER,)]
+    good = SAME | {"ER": 1.0, "TrainR": 1.0, "TestR": 1.0}
+    for complete, holds in ((2, True), (1, None), (0, None)):
+        assert bar.verdict([Known(rows.T_PATCHER, good, complete)]).holds is holds
+
+
+def test_one_folder_has_no_deviation() -> None:
+    [least] = claims.TABLE5
+    numbers = dict.fromkeys(("ER", "TrainR", "TestR"), 0.1)
+    better = dict.fromkeys(numbers, 0.01)
+    for folders, holds in ((2, True), (1, None)):
+        made = [
+            Known(r, better if r == rows.T_PATCHER else numbers, folders, folders)
+            for r in least.about  # type: ignore[union-attr]
+        ]
+        assert least.verdict(made).holds is holds
 
 
 def test_as_many_edits_as_mistakes_are_not_more() -> None:

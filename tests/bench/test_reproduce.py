@@ -153,6 +153,32 @@ def test_the_papers_scale_is_the_papers() -> None:
     assert sizes == [5_000, 10_000, 20_000, 40_000]
 
 
+def test_knobs_of_baselines_by_editor_and_dataset() -> None:
+    knobs = {"ke": {"released": "a"}, "builtin-qa.ke": {"released": "b"}, "ft-all": {"steps": 9}}
+    full = planned(FULL.with_knobs(knobs))
+    found = {kind: full["table1", kind].jobs for kind in ("fc", "qa")}
+    assert found["fc"][rows.KE][3].fields == {"released": "a", "loops": 1}
+    assert found["qa"][rows.KE_LOOP][3].fields == {"released": "b", "loops": 5}
+    assert found["fc"][rows.FT_ALL][0].fields == {"learning_rate": 1e-5, "steps": 9}
+    assert found["fc"][rows.MEND] == planned(FULL)["table1", "fc"].jobs[rows.MEND]
+    assert "released" in FULL.with_knobs(knobs).about
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ('{"zsre.kee": {}}', "unknown editor 'kee'. Did you mean 'ke'?"),
+        ('{"ke": {"loop": 5}}', "unknown knob of ke 'loop'. Did you mean 'loops'?"),
+        ('{"ke": 5}', "the knobs of ke are an object"),
+        ('{"t-patcher": {"layer": -2}}', "the rows of t-patcher are its settings"),
+    ],
+)
+def test_knobs_that_nobody_has(given: str, said: str) -> None:
+    assert said in str(tpatcher("reproduce", "--dry-run", "--knobs", given).exception)
+    assert tpatcher("reproduce", "--dry-run", "--knobs", given[:-1]).exit_code == 2
+    assert tpatcher("sme", "x", "--data", "x", "--out", "x", "--knobs", "[]").exit_code == 2
+
+
 def test_one_folder_is_the_whole_edit_set_in_every_table() -> None:
     one = planned(SMALL.with_streams(folders=1, edits="all"))
     tables = ("table1", "table3", "table4", "table7", "figure5", "figure7")

@@ -45,9 +45,11 @@ class Claim:
         else:
             known = {row.row: row for row in table}
             least, found = len(self.about), [known[r] for r in self.about if r in known]
-        if len(found) < least or not all(row.results for row in found):
+        if len(found) < least or any(len(row.results) < row.expected for row in found):
             return Verdict(self.text, None, "not all of the jobs are complete", self.of_paper)
         number = 0 if self.statistic == "mean" else 1
+        if number and any(row.expected < 2 for row in found):
+            return Verdict(self.text, None, "one folder has no deviation", self.of_paper)
         by_row = [[row.numbers[metric][number] for metric in self.metrics] for row in found]
         told = []
         for row, values in zip(found, by_row, strict=True):

@@ -1,11 +1,15 @@
 """How much of the paper's experiments is run: a part that ends soon, or all of it."""
 
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from tpatcher.editors import EDITORS
 from tpatcher.editors.finetune import FineTune
+from tpatcher.editors.tpatcher import TPatcher
 from tpatcher.editors.trained.base import Trained
+from tpatcher.errors import BadInput, unknown
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,8 @@ class Scale:
     kl_batch: int
     quick_fits: bool  # trained editors with settings for small models
     demo: bool = False  # streams of mistakes only
+    # what else is set of an editor ("ke"), or of an editor on one dataset ("zsre.ke")
+    knobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def about(self) -> str:
@@ -43,6 +49,7 @@ class Scale:
             f"{streams}; D_tr of {self.n_train:,} and {test}; {self.memory_size:,} memory "
             f"examples; fine-tuning at {self.learning_rate:g} with a KL batch of {self.kl_batch}; "
             f"trained editors with {fits}"
+            + (f"; further {json.dumps(self.knobs)}" if self.knobs else "")
         )
 
     def with_streams(
@@ -72,13 +79,31 @@ class Scale:
             scale = replace(scale, whole_stream=dict.fromkeys(self.whole_stream, stream))
         return scale
 
-    def editor_fields(self, editor: str) -> dict[str, Any]:
-        """What this scale sets of an editor."""
-        kind = EDITORS[editor]
+    def with_knobs(self, knobs: Mapping[str, Mapping[str, Any]]) -> "Scale":
+        """This scale with further settings of editors; `BadInput` names what none of them has."""
+        for name, given in knobs.items():
+            editor = name.rpartition(".")[2]
+            if editor not in EDITORS:
+                raise unknown("editor", editor, EDITORS)
+            if issubclass(EDITORS[editor], TPatcher):
+                raise BadInput("the rows of t-patcher are its settings: it takes no further knobs")
+            if not isinstance(given, Mapping):
+                raise BadInput(f"the knobs of {name} are an object; found {given!r:.60}")
+            known = [f.name for f in fields(EDITORS[editor]) if f.repr]
+            for knob in given:
+                if knob not in known:
+                    raise unknown(f"knob of {editor}", knob, known)
+        return replace(self, knobs=knobs)
+
+    def editor_fields(self, editor: str, data: str) -> dict[str, Any]:
+        """What this scale sets of an editor on this dataset."""
+        kind, found = EDITORS[editor], dict[str, Any]()
         if issubclass(kind, FineTune):
             batch = {"kl_batch": self.kl_batch} if kind.constrained else {}
-            return {"learning_rate": self.learning_rate} | batch
-        return dict(kind.SMALL) if issubclass(kind, Trained) and self.quick_fits else {}
+            found = {"learning_rate": self.learning_rate} | batch
+        elif issubclass(kind, Trained) and self.quick_fits:
+            found = dict(kind.SMALL)
+        return {**found, **self.knobs.get(editor, {}), **self.knobs.get(f"{data}.{editor}", {})}
 
 
 SMALL = Scale(

@@ -86,6 +86,17 @@ def plain(text: object, keep: str = "\u200c\u200d") -> str:
     return "".join(c if c.isprintable() or c in keep else json.dumps(c)[1:-1] for c in str(text))
 
 
+def settings(text: str) -> dict[str, Any]:
+    """The object that --knobs gives as JSON."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"not JSON: {error}", param_hint="--knobs") from error
+    if not isinstance(found, dict):
+        raise typer.BadParameter(f"give an object, not {text!r:.60}", param_hint="--knobs")
+    return found
+
+
 def emit(result: object) -> None:
     """Print one result as a line of JSON."""
     typer.echo(plain(json.dumps(result, ensure_ascii=False, default=str)))

@@ -17,6 +17,7 @@ from tpatcher.cli.common import (
     console,
     emit,
     logging_off,
+    settings,
 )
 
 
@@ -80,7 +81,7 @@ def sme(
         model=model,
         data=data,
         editor=editor,
-        fields=json.loads(knobs) | ({"solver": {"name": preset}} if preset else {}),
+        fields=settings(knobs) | ({"solver": {"name": preset}} if preset else {}),
         path=path,
         exclude=without,
         traffic=tuple(traffic or ()),
@@ -152,6 +153,9 @@ def reproduce(
     memory_size: Annotated[
         int | None, Option(help="Memory examples, if not as many as the scale's.")
     ] = None,
+    knobs: Annotated[
+        str, Option(help='Settings of baselines as JSON, as {"zsre.ke": {"released": "FILE"}}.')
+    ] = "{}",
     skip: Annotated[
         list[str] | None, Option(help="A row to leave out, as ke or kl-patch; repeatable.")
     ] = None,
@@ -184,6 +188,7 @@ def reproduce(
     streams = SCALES[scale].with_streams(
         folders, mistakes("edits", edits), mistakes("stream", stream)
     )
+    streams = streams.with_knobs(settings(knobs))
     sizes = {
         "learning_rate": rate,
         "n_train": tr,
