@@ -54,12 +54,13 @@ def test_nothing_is_said_of_some_of_the_folders() -> None:
 
 def test_one_folder_has_no_deviation() -> None:
     [least] = claims.TABLE5
+    assert not isinstance(least.about, str)
     numbers = dict.fromkeys(("ER", "TrainR", "TestR"), 0.1)
     better = dict.fromkeys(numbers, 0.01)
     for folders, holds in ((2, True), (1, None)):
         made = [
             Known(r, better if r == rows.T_PATCHER else numbers, folders, folders)
-            for r in least.about  # type: ignore[union-attr]
+            for r in least.about
         ]
         assert least.verdict(made).holds is holds
 

@@ -125,4 +125,5 @@ def test_one_command_for_all_of_it(tmp_path: Path) -> None:
     said = tpatcher(*words, "--dry-run").output
     assert "f0 is to be trained from bert-base-uncased" in said
     assert "fever.t-patcher-paper.19of20" in said and "zsre.sera.whole" in said
+    assert "cannot be measured before f0 is trained" in said and "in all" not in said
     assert "give one --path" in str(tpatcher(*words, "--base", "bert").exception)

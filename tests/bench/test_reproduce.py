@@ -3,6 +3,7 @@
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -154,7 +155,8 @@ def test_the_papers_scale_is_the_papers() -> None:
 
 
 def test_knobs_of_baselines_by_editor_and_dataset() -> None:
-    knobs = {"ke": {"released": "a"}, "builtin-qa.ke": {"released": "b"}, "ft-all": {"steps": 9}}
+    knobs: dict[str, dict[str, Any]] = {"ke": {"released": "a"}, "ft-all": {"steps": 9}}
+    knobs["builtin-qa.ke"] = {"released": "b"}
     full = planned(FULL.with_knobs(knobs))
     found = {kind: full["table1", kind].jobs for kind in ("fc", "qa")}
     assert found["fc"][rows.KE][3].fields == {"released": "a", "loops": 1}

@@ -72,7 +72,8 @@ def _list(
     """Print what there is to do, with the time that it will take where that can be measured."""
     left = [work for work in todo if not work.done(out)]
     ready = [work for work in left if Path(work.job.model).exists() or work.job.model in BUILTIN]
-    console.print("Measuring a few steps of each kind of work …", highlight=False)
+    if ready:
+        console.print("Measuring a few steps of each kind of work …", highlight=False)
     seconds = estimate(ready, device)
     for work in todo:
         said = "complete" if work not in left else _span(seconds.get(work.key))
@@ -80,8 +81,9 @@ def _list(
     console.print(f"{len(todo)} jobs and fits, {len(left)} left", highlight=False)
     if len(ready) < len(left):
         console.print(f"{len(left) - len(ready)} cannot be measured before f0 is trained")
-    together = _span(sum(seconds.values()) / workers)
-    console.print(f"{together} in all, by a few steps of each on this machine", highlight=False)
+    if ready:
+        together = _span(sum(seconds.values()) / workers)
+        console.print(f"{together} in all, by a few steps of each on this machine", highlight=False)
 
 
 def _span(seconds: float | None) -> str:

@@ -95,6 +95,7 @@ def fit(
         max_steps=recipe.updates or -1,
         learning_rate=recipe.rate,
         per_device_train_batch_size=recipe.batch,
+        per_device_eval_batch_size=recipe.batch,
         weight_decay=recipe.weight_decay,
         warmup_steps=recipe.warmup,
         max_grad_norm=recipe.clip,

@@ -8,7 +8,6 @@ patch holds whole weights, as that of fine-tuning does.
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
 from torch import nn
 
 from tpatcher.editors.base import Editor
@@ -17,6 +16,7 @@ from tpatcher.errors import BadInput
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.nets import ffn
+from tpatcher.nets.seeded import seeded
 from tpatcher.nets.twin import twin
 from tpatcher.patches.weights import Weights, matrices, swap
 
@@ -52,8 +52,7 @@ class Lora(Editor):
             target_modules=names,
             fan_in_fan_out=not isinstance(net.get_submodule(names[0]), nn.Linear),
         )
-        with torch.random.fork_rng():
-            torch.manual_seed(self.seed)
+        with seeded(self.seed, model.net.device):
             inject_adapter_in_model(config, net)
         adapters = [p for n, p in net.named_parameters() if "lora_" in n]
         certificate = tune(model, net, adapters, example, self.learning_rate, self.steps)

@@ -15,6 +15,7 @@ from tpatcher.errors import BadInput
 from tpatcher.models.everywhere import Reading, readings
 from tpatcher.models.model import Model
 from tpatcher.nets.causal import Causal
+from tpatcher.nets.seeded import seeded
 from tpatcher.nets.tasks import on_device
 
 SAMPLES, LENGTH, TOGETHER = 256, 64, 64  # texts that the model samples, their tokens, in one run
@@ -71,8 +72,7 @@ def _sampled(model: Model, start: list[int], n: int, seed: int = 0) -> Iterator[
     if length < 1:
         raise BadInput(f"the model's context of {task.context} tokens leaves no room for a text")
     inputs, pad = torch.tensor([start]), task.config.pad_token_id
-    with torch.random.fork_rng(devices=[net.device] if net.device.type == "cuda" else []):
-        torch.manual_seed(seed)
+    with seeded(seed, net.device):
         for begin in range(0, n, TOGETHER):
             ids = inputs.expand(min(TOGETHER, n - begin), -1)
             given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}

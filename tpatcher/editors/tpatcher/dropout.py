@@ -9,6 +9,7 @@ from tpatcher.editors.tpatcher.mistake import Mistake
 from tpatcher.models.positions import CachedPositions
 from tpatcher.nets import reading
 from tpatcher.nets.rows import Activation, Rows
+from tpatcher.nets.seeded import seeded
 from tpatcher.nets.tail import Probe
 from tpatcher.nets.tasks import TeacherForced
 from tpatcher.nets.twin import twin
@@ -75,6 +76,5 @@ def draw(mistake: Mistake, wrong: Tensor, n: int, seed: int) -> Views:
 def _run(probe: Probe, forced: TeacherForced, seed: int) -> dict[str, Tensor]:
     """What enters the probed modules with dropout on; the same seed draws the same dropout."""
     probe.net.train()
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed, probe.net.device):
         return probe.run(forced)[1]

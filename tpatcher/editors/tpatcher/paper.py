@@ -20,6 +20,7 @@ from tpatcher.editors.tpatcher.solver import Solver
 from tpatcher.models.positions import CachedPositions, RunPositions
 from tpatcher.nets.activation import thresholds
 from tpatcher.nets.rows import Activation, Rows
+from tpatcher.nets.seeded import seeded
 from tpatcher.nets.twin import twin
 from tpatcher.patches.certificate import Certificate
 from tpatcher.patches.neurons import Neurons
@@ -112,8 +113,7 @@ class Paper(Solver):
         if self.kl:
             solver = replace(self, use_lm1=False, use_lm2=False)
             l_kl = kl_loss(mistake, memory, past, seed=self.seed)
-        with torch.random.fork_rng():  # the model's own dropout draws from the global generator
-            torch.manual_seed(self.seed)
+        with seeded(self.seed, device):  # the model's own dropout draws from the global generator
             l_e, act = self._edit_loss(mistake, views), mistake.positions.ffn.act
             rows, steps = solver.train(views, known, held_out, act, l_e, mistake.right_with, l_kl)
         seconds = round(perf_counter() - began, 4)

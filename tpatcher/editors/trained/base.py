@@ -22,6 +22,7 @@ from tpatcher.errors import BadInput, NotFitted, WrongBase
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.training import descend
+from tpatcher.nets.seeded import seeded
 
 HELD_OUT = 0.1  # share of the examples that is kept for checks where no others are given, at most
 
@@ -85,8 +86,7 @@ class Trained(Editor):
         Checks are made on `held_out` (the paper's D_val); without it, on a part of the examples.
         """
         model = model.unpatched()
-        with torch.random.fork_rng():
-            torch.manual_seed(self.seed)
+        with seeded(self.seed, model.net.device):
             learner = self.build(model).to(model.net.device)
         optimizer = self.optimizer(learner)
         self.trained_for = model.base.fingerprint
@@ -164,7 +164,7 @@ class Trained(Editor):
     def learner(self, model: Model) -> Any:
         """The trained learner, ready for edits of this model."""
         self.check_trained_for(model)
-        with torch.random.fork_rng():
+        with seeded(self.seed, model.net.device):
             learner = self.build(model.unpatched()).to(model.net.device)
         learner.load_state_dict(self.state)
         return learner.eval()

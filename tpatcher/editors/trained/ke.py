@@ -29,6 +29,7 @@ from tpatcher.editors.trained.training_edits import TrainingEdit, TrainingEdits
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.training import cross_entropy
+from tpatcher.nets.seeded import seeded
 from tpatcher.nets.tasks import TeacherForced
 from tpatcher.patches.weights import Weights, matrices
 
@@ -97,7 +98,7 @@ class KE(HyperEditor):
     ) -> Self:
         if not self.released:
             return super().fit(model, examples, held_out)
-        with torch.random.fork_rng():
+        with seeded(self.seed, model.net.device):
             learner = self.build(model.unpatched())
         self.state = read_released(self.released, model, learner)
         self.trained_for = model.base.fingerprint
