@@ -13,6 +13,7 @@ from tests.helpers import tpatcher
 from tpatcher.bench import reproduce, rows, runner
 from tpatcher.bench.context import Context
 from tpatcher.bench.experiments import ALL, TABLES
+from tpatcher.bench.report import tables as forms
 from tpatcher.bench.runner import works
 from tpatcher.bench.scale import FULL, SMALL, Scale
 from tpatcher.bench.setup import builtin_setups, setups
@@ -55,6 +56,7 @@ def test_both_tasks_end_to_end_and_again(tmp_path: Path, monkeypatch: pytest.Mon
     on = [tiny.setup(tmp_path, "bert"), tiny.setup(tmp_path, "bart")]
     out = tmp_path / "out"
     words = ["reproduce", "frontier", "--scale", "small", "--edits", 1, "--out", out]
+    words += ["--skip", "t-patcher"]
     for setup in on:
         words += ["--data", setup.path, "--model", setup.model]
     first = tpatcher(*words)
@@ -201,6 +203,20 @@ def test_mistakes_are_a_number_or_all(tmp_path: Path) -> None:
     said = " ".join(tpatcher(*words, "all").output.split())  # however wide the terminal is
     assert "all mistakes of the whole edit set" in said
     assert tpatcher(*words, "many").exit_code == 2
+
+
+def test_beta_of_an_activation_that_the_paper_does_not_have(tmp_path: Path) -> None:
+    """Of SiLU: −3 is another β than its own, and what its own is stands in the report."""
+    on = tiny.setup(tmp_path, "llama")
+    assert on.beta == pytest.approx(-7.283) and not tiny.setup(tmp_path, "bert").notes
+    [frontier] = plan([TABLES["frontier"]], [on], tiny.SCALE)
+    [own], [three] = frontier.jobs[rows.beta(on.beta)], frontier.jobs[rows.beta(-3.0)]
+    assert own == frontier.jobs[rows.T_PATCHER][0]
+    assert own.fields["solver"] == {"name": "paper"}
+    assert three.fields["solver"] == {"name": "paper", "beta": -3.0}
+    [note] = on.notes
+    assert "-7.283, is our own" in note
+    assert note in forms.as_text([frontier.read(tmp_path)], "md")
 
 
 def test_rows_that_are_the_same_job_are_run_once() -> None:

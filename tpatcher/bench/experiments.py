@@ -7,7 +7,7 @@ from tpatcher.bench.report import figures
 from tpatcher.bench.report.figures import Picture
 from tpatcher.bench.rows import Row
 from tpatcher.bench.scale import Scale
-from tpatcher.bench.setup import Setup
+from tpatcher.bench.setup import PAPER_BETAS, Setup
 from tpatcher.bench.table import FIRST, WHOLE, Table
 from tpatcher.errors import unknown
 
@@ -21,7 +21,10 @@ def _layers_and_sizes(setup: Setup, scale: Scale) -> tuple[Row, ...]:
 
 
 def _crossings_and_betas(setup: Setup, scale: Scale) -> tuple[Row, ...]:
-    return (rows.FAST, *map(rows.crossing, CROSSINGS), *map(rows.beta, BETAS))
+    betas = [rows.beta(b, setup.beta) for b in BETAS]
+    if setup.beta not in PAPER_BETAS:
+        betas.append(rows.beta(setup.beta, setup.beta))
+    return (rows.FAST, rows.T_PATCHER, *map(rows.crossing, CROSSINGS), *betas)
 
 
 COMPARED = (*rows.EDITORS, *rows.ABLATIONS)

@@ -43,6 +43,8 @@ def reproduce(
     planned = plan(tables, setups, scale, skip, only)
     console.print(f"Scale [bold]{scale.name}[/]: {scale.about}.\n", highlight=False)
     for setup in setups:
+        for note in setup.notes:
+            console.print(f"{setup.title}: {note}", highlight=False)
         if setup.skip_bad:
             console.print(f"{setup.title}: {len(setup.skipped)} bad rows are left out")
             for row in setup.skipped:

@@ -79,9 +79,9 @@ def crossing(f: float) -> Row:
     return Row(f"crossing:{f}", f"f = {f}", "t-patcher", fields, sweep=CROSSING, value=f)
 
 
-def beta(b: float) -> Row:
-    """The paper's preset with the memory pushed to another depth below zero."""
-    fields = paper() if b == -3.0 else paper(beta=b)
+def beta(b: float, own: float = -3.0) -> Row:
+    """The paper's preset with the memory pushed to another depth than the activation's own β."""
+    fields = paper() if b == own else paper(beta=b)
     return Row(f"beta:{b}", f"β = {b}", "t-patcher", fields, sweep=BETA, value=b)
 
 

@@ -9,8 +9,11 @@ from typing import Literal
 from tpatcher.data import DATASETS, SkippedLines, dataset
 from tpatcher.errors import BadInput
 from tpatcher.models.loading import BUILTIN, load
+from tpatcher.nets import ffn
+from tpatcher.nets.activation import thresholds
 
 Kind = Literal["fc", "qa"]  # fact checking, question answering
+PAPER_BETAS = (-3.0, 0.0)  # of GeLU and of ReLU
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Setup:
     exclude: Path | None = None
     skip_bad: bool = False
     skipped: tuple[str, ...] = ()  # "file:line: reason" of each bad row that is left out
+    beta: float = -3.0  # β of the model's activation: the paper's for GeLU if not said
 
     @classmethod
     def open(
@@ -39,12 +43,30 @@ class Setup:
         loaded = load(model)
         kind: Kind = "fc" if loaded.task.name == "classify" else "qa"
         bad = bad_rows(data, path) if skip_bad and path else ()
-        return cls(kind, data, model, loaded.n_layers, path, exclude, skip_bad and bool(path), bad)
+        beta, _ = thresholds(ffn.find(loaded.net).act)
+        skips = skip_bad and bool(path)
+        return cls(kind, data, model, loaded.n_layers, path, exclude, skips, bad, beta)
 
     @property
     def title(self) -> str:
         what = "Fact checking" if self.kind == "fc" else "Question answering"
         return f"{what}: {self.data}"
+
+    @property
+    def notes(self) -> list[str]:
+        """What one should know beside the numbers."""
+        found = []
+        if self.beta not in PAPER_BETAS:
+            found.append(
+                f"The paper has β for GeLU and ReLU alone. T-Patcher's β for the activation of "
+                f"this model, {self.beta:g}, is our own: below it the activation is flat."
+            )
+        if self.model in BUILTIN:
+            found.append(
+                "This model was trained with a loss that draws two phrasings of a fact together: "
+                "the GR of T-Patcher is higher for it, and no model of the paper had it."
+            )
+        return found
 
 
 def builtin_setups() -> list[Setup]:
