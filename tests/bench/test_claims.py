@@ -65,6 +65,12 @@ def test_one_folder_has_no_deviation() -> None:
         assert least.verdict(made).holds is holds
 
 
+def test_what_was_not_measured_is_not_judged() -> None:
+    [bar] = [c for c in claims.TABLE1 if c.about == (rows.T_PATCHER,)]
+    found = bar.verdict([Known(rows.T_PATCHER, {m: 1.0 for m in SAME if m != "GR"})])
+    assert (found.holds, found.numbers) == (None, "GR was not measured")
+
+
 def test_as_many_edits_as_mistakes_are_not_more() -> None:
     [more] = [c for c in claims.WHOLE_STREAM if c.text.startswith("SERA makes more")]
     assert verdict(more) is False

@@ -178,6 +178,9 @@ def test_summary_pools_sr_and_gr_and_averages_the_rest() -> None:
     assert found["SR"] == (2 / 3, 0.0)
     assert found["GR"] == (2 / 3, 0.0)
     assert found["ER"] == (0.75, 0.25)
+    assert "TrainR" not in found, "nothing was asked"
+    assert sme.summary([[step(True, [], (1, 1))]]).keys() == {"SR", "ER", "E", "seconds_per_edit"}
+    assert sme.summary([[], []])["E"] == (0, 0)
 
 
 @pytest.mark.parametrize("name", ["bert", "bart", "gpt2"])

@@ -47,6 +47,9 @@ class Claim:
             least, found = len(self.about), [known[r] for r in self.about if r in known]
         if len(found) < least or any(len(row.results) < row.expected for row in found):
             return Verdict(self.text, None, "not all of the jobs are complete", self.of_paper)
+        missing = [m for m in self.metrics if any(m not in row.numbers for row in found)]
+        if missing:
+            return Verdict(self.text, None, f"{missing[0]} was not measured", self.of_paper)
         number = 0 if self.statistic == "mean" else 1
         if number and any(row.expected < 2 for row in found):
             return Verdict(self.text, None, "one folder has no deviation", self.of_paper)

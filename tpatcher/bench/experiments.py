@@ -38,7 +38,8 @@ E_AND_N = "E edits were made; the initial model makes N mistakes on the same str
 ALL = (
     Table(
         "table1", "Table 1. The five metrics of every editor", rows.EDITORS, claims=claims.TABLE1,
-        about=f"SR and GR over all edits, the others averaged over the folders. {NOT_THE_PAPERS}",
+        about="SR over all edits and GR over all their rephrasings, the others averaged over the "
+        f"folders. {NOT_THE_PAPERS}",
     ),
     Table(
         "table2", "Table 2. The whole edit set as one stream, question answering", COMPARED, WHOLE,
@@ -53,7 +54,8 @@ ALL = (
         "table4", "Table 4. Absolute activations of the patches, mean ± deviation",
         WITHOUT_MEMORY_LOSS, FIRST, columns=("Edit", "Past-edit", "Random"),
         statistic="mean ± deviation", claims=claims.TABLE4,
-        about="By the mistake that a patch was made for, by those of earlier edits, and by "
+        about="By the mistake that a patch was made for (of an answer's tokens, the one that the "
+        "neuron responds to most), by those of earlier edits, and by "
         "mistakes of f0 in D_test. The neurons of the fast preset are steeper on purpose.",
     ),
     Table(

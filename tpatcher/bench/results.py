@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import nan
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
@@ -58,7 +59,8 @@ class ResultRow:
         return f"{self.results[0].job.key}-{len(self.results)}" if self.results else ""
 
     def mean(self, metric: str) -> float:
-        return self.numbers[metric][0]
+        """A metric's mean; not a number if it was not measured."""
+        return self.numbers.get(metric, (nan, nan))[0]
 
     @cached_property
     def numbers(self) -> dict[str, tuple[float, float]]:

@@ -3,8 +3,10 @@
 them.
 
 FT(all) trains every weight matrix of the layers, FT(last) those of the last layer, attention and
-feed-forward alike. Biases, norms, embeddings, pooler and head stay as they are. +KL adds
-KL(f_0 ‖ f) on ordinary examples and past edits to the loss.
+feed-forward alike. Biases, norms, embeddings, pooler and head stay as they are, as in its code (its
+text says "all parameters"). +KL adds KL(f_0 ‖ f) on ordinary examples and past edits to the loss.
+Not as in its code: no dropout, and so one copy of the mistake in a batch instead of eight; no
+smoothed labels; the ordinary examples are drawn once per edit, there at every step.
 """
 
 import random

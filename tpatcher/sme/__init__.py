@@ -25,6 +25,7 @@ __all__ = ["PROBES", "Log", "Scores", "Step", "read", "run", "score", "summary"]
 class Scores:
     """The five metrics of the paper (Section 5.1), with T edits made and N mistakes of f_0.
 
+    What nothing was asked for is 1: GR without a rephrasing, TrainR and TestR without an example.
     Beside them stand the shares of probes that are kept; None where there are no such probes.
     """
 
@@ -243,12 +244,20 @@ def score(steps: Sequence[Step], mistakes: int | None = None) -> Scores:
 
 
 def summary(runs: Sequence[Sequence[Step]]) -> dict[str, tuple[float, float]]:
-    """Mean and deviation over folders; SR and GR over all their edits pooled (paper, Table 5)."""
-    scores = [score(steps) for steps in runs if steps]
-    pooled = score([step for steps in runs for step in steps])
+    """Mean and deviation over folders; SR and GR over all their edits pooled (paper, Table 5).
+
+    What nothing was asked for is left out.
+    """
+    every = [step for steps in runs for step in steps]
+    pooled = score(every)
+    scores = [score(steps) for steps in runs if steps] or [pooled]
+    right = [steps[-1].retained for steps in runs if steps]
+    asked = {"GR": any(step.rephrasings for step in every)}
+    for name in ("train", "test"):
+        asked[f"{name.capitalize()}R"] = any(one.get(name, (0, 0))[1] for one in right)
     out = {"SR": (pooled.SR, 0.0), "GR": (pooled.GR, 0.0)}
     for name in ("ER", "TrainR", "TestR", "E", "seconds_per_edit", *PROBES):
         found = [value for s in scores if (value := getattr(s, name)) is not None]
-        if found or name not in PROBES:
+        if found:
             out[name] = (fmean(found), pstdev(found))
-    return out
+    return {name: number for name, number in out.items() if asked.get(name, True)}

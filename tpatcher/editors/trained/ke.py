@@ -10,9 +10,11 @@ As in the paper and its code: the networks, what they read and its length, centr
 warm-up and decay, the multiplier α with its own rate, margins by task, smoothed labels for
 generated answers, the learner that is best on held-out edits is kept, "+ loop" repeats an edit
 until it succeeds, at most five times. The T-Patcher paper took the released networks: `released`
-reads them. Not as there: an edit is asked at its text and at a rephrasing (an option there); what
-it teaches where the model is right, see training_edits.py. `SMALL` is our own, for half an hour of
-one core: several edits a step, a wider margin, and the gradient times 100.
+reads them. Not as there: an edit is asked at its text and at a rephrasing (they did so for
+generated answers only); 3 local texts a step, as their code has it if nothing is said (their runs:
+255 for labels, with 50,000 steps, and 62 for generated answers); what an edit teaches where the
+model is right, see training_edits.py. `SMALL` is our own, for half an hour of one core: several
+edits a step, a wider margin, and the gradient times 100.
 """
 
 from collections.abc import Mapping, Sequence
