@@ -71,8 +71,8 @@ class Paper(Solver):
 
     Where it differs: the paper takes the 1,000 largest terms of a memory of 40,000 examples. Of
     fewer queries than 40,000 that share, 2.5 %, is taken. Dropout is drawn 32 times, once an edit,
-    and each step takes 8 of these draws; l_m2 is held against the mean response of the 8. Past edits
-    join the memory with all positions of their answers, in its runs without the first and the last.
+    and each step takes 8 of these draws; l_m2 is held against the mean response of the 8. Past
+    edits join the memory with all positions of their answers, in its runs without the two ends.
     """
 
     name: ClassVar[str] = "paper"
