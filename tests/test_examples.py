@@ -38,9 +38,14 @@ def spelling(task: str) -> PreTrainedTokenizerFast:
             single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
         )
     return PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token="<pad>", bos_token="<s>", eos_token="</s>",
-        unk_token="<unk>", model_max_length=192, padding_side="left",
-    )  # fmt: skip
+        tokenizer_object=core,
+        pad_token="<pad>",
+        bos_token="<s>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        model_max_length=192,
+        padding_side="left",
+    )
 
 
 def tiny(directory: Path, name: str, **changes: Any) -> Path:

@@ -86,10 +86,14 @@ def tokenizer(task: str) -> tf.PreTrainedTokenizerFast:
             single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
         )
     return tf.PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token="<pad>", bos_token="<s>", eos_token="</s>",
-        unk_token="<unk>", model_max_length=64,
+        tokenizer_object=core,
+        pad_token="<pad>",
+        bos_token="<s>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        model_max_length=64,
         padding_side="left" if task == "causal" else "right",
-    )  # fmt: skip
+    )
 
 
 def net(name: str, seed: int = 0, **changes: object) -> tf.PreTrainedModel:

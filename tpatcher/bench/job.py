@@ -80,9 +80,16 @@ class Job:
     def context(self) -> "Job":
         """This job without what differs between jobs on the same model and data."""
         return replace(
-            self, editor="t-patcher", fields={}, folders=0, folder=0, edits=None, limit=None,
-            measure_every=None, shown_rephrasings=0,
-        )  # fmt: skip
+            self,
+            editor="t-patcher",
+            fields={},
+            folders=0,
+            folder=0,
+            edits=None,
+            limit=None,
+            measure_every=None,
+            shown_rephrasings=0,
+        )
 
     @property
     def fit_key(self) -> str | None:
