@@ -1,4 +1,4 @@
-"""T-Patcher (Huang et al., Transformer-Patcher: One Mistake Worth One Neuron, ICLR 2023)."""
+"""Is it Transformer-Patcher? One mistake worth one neuron (Huang et al., ICLR 2023)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
