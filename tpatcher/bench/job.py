@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tpatcher.data.builtin import FACTS
-from tpatcher.editors import EDITORS, Editor
-from tpatcher.errors import unknown
+from tpatcher.editors import Editor, make
 
 SCORES = "scores.json"
 
@@ -65,9 +64,7 @@ class Job:
 
     def new_editor(self) -> Editor:
         """The job's editor, not fitted."""
-        if self.editor not in EDITORS:
-            raise unknown("editor", self.editor, EDITORS)
-        return EDITORS[self.editor](**self.fields)
+        return make(self.editor, **self.fields)
 
     @property
     def key(self) -> str:

@@ -81,6 +81,17 @@ def opened(name: str, patches: Path | None, device: str | None, **options: Any) 
     return load(name, patches=patches, device=device, **options)
 
 
+def fields_of(knobs: str) -> dict[str, Any]:
+    """The editor's fields that `--knobs` holds as JSON."""
+    try:
+        found = json.loads(knobs)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error} in {knobs!r}", param_hint="--knobs") from error
+    if not isinstance(found, dict):
+        raise typer.BadParameter(f"give a JSON object; found {knobs!r}", param_hint="--knobs")
+    return found
+
+
 def plain(text: object, keep: str = "\u200c\u200d") -> str:
     """A text with its control characters spelled out, as JSON does: a terminal obeys none."""
     return "".join(c if c.isprintable() or c in keep else json.dumps(c)[1:-1] for c in str(text))

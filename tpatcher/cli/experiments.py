@@ -16,6 +16,7 @@ from tpatcher.cli.common import (
     app,
     console,
     emit,
+    fields_of,
     logging_off,
 )
 
@@ -80,7 +81,7 @@ def sme(
         model=model,
         data=data,
         editor=editor,
-        fields=json.loads(knobs) | ({"solver": {"name": preset}} if preset else {}),
+        fields=fields_of(knobs) | ({"solver": {"name": preset}} if preset else {}),
         path=path,
         exclude=without,
         traffic=tuple(traffic or ()),
