@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cli.test_machines import serve_options
+from tests.helpers import serve_options
 from tpatcher import __version__
 
 ROOT = Path(__file__).parents[1]

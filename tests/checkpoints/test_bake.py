@@ -1,6 +1,5 @@
 """Baked checkpoints run without tpatcher and say the same."""
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,12 @@ import transformers as tf
 
 import tpatcher as tp
 from tests import zoo
+from tests.checkpoints.fixed_models import patched
 from tests.helpers import TEXTS, fresh
 from tests.service import served
 from tpatcher.checkpoints.bake import bake
 from tpatcher.editors.tpatcher import MaxMargin
-from tpatcher.errors import AlreadyRight, BadInput, NotExported, NotFixed, UnsupportedArchitecture
-from tpatcher.example import Example
+from tpatcher.errors import BadInput, NotExported, UnsupportedArchitecture
 from tpatcher.models.model import Model
 
 AUTO = {
@@ -37,17 +36,6 @@ CAN = [
     "llama",
 ]
 CANNOT = ["t5", "t5-gated", "qwen3", "gemma2", "phi3", "bloom", "modernbert"]
-
-
-def patched(name: str) -> Model:
-    base, editor = served.fitted(name)
-    model = base.twin()
-    right = ("no", "maybe") if base.task.name == "classify" else ("william shakespeare", "rome")
-    for text, answer in zip(("who wrote hamlet ?", "where is the cat ?"), right, strict=True):
-        with suppress(AlreadyRight, NotFixed):  # random weights: one of the two will do
-            model.push(editor.edit(model, Example(text, answer)))
-    assert model.patches
-    return model
 
 
 @pytest.mark.parametrize("name", CAN)
