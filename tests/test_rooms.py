@@ -1,6 +1,7 @@
 """The rooms of the package: the folders, the table in docs/design.md and the import contract."""
 
 import re
+from collections import Counter
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -89,14 +90,13 @@ def test_a_public_function_is_used_outside_its_file() -> None:
     """What begins with `_` is private to its file, and nothing else is."""
     folders = ("tpatcher", "tests", "speed", "examples")
     texts = {path: path.read_text() for folder in folders for path in (ROOT / folder).rglob("*.py")}
+    files_with = Counter(word for text in texts.values() for word in set(re.findall(r"\w+", text)))
     private = []
     for path in (ROOT / "tpatcher").rglob("*.py"):
         routes = set(re.findall(r'add_api_route\(\s*"[^"]+", (\w+)', texts[path]))
-        for name in set(re.findall(r"^(?:async )?def ([a-z]\w*)", texts[path], re.M)) - routes:
-            decorated = re.search(rf"^@.*\n(?:async )?def {name}\b", texts[path], re.M)
-            used = re.compile(rf"\b{name}\b")
-            if not decorated and not any(used.search(t) for p, t in texts.items() if p != path):
-                private.append(f"{path.relative_to(ROOT)}: {name}")
+        found = re.findall(r"^(@.*\n)?(?:async )?def ([a-z]\w*)", texts[path], re.M)
+        own = {name for decorator, name in found if not decorator and files_with[name] == 1}
+        private += [f"{path.relative_to(ROOT)}: {name}" for name in sorted(own - routes)]
     assert private == []
 
 
