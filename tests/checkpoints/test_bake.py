@@ -18,11 +18,6 @@ from tpatcher.editors.tpatcher import MaxMargin
 from tpatcher.errors import BadInput, NotExported, UnsupportedArchitecture
 from tpatcher.models.model import Model
 
-AUTO = {
-    "classify": tf.AutoModelForSequenceClassification,
-    "seq2seq": tf.AutoModelForSeq2SeqLM,
-    "causal": tf.AutoModelForCausalLM,
-}
 CAN = [
     "bert",
     "distilbert",
@@ -43,7 +38,7 @@ def test_a_stock_class_loads_it_and_answers_the_same(name: str, tmp_path: Path) 
     model = patched(name)
     texts = list(served.texts()[:20])
     assert bake(model, tmp_path / "out", texts) < 1e-4
-    plain = AUTO[model.task.name].from_pretrained(tmp_path / "out")
+    plain = zoo.AUTO[model.task.name].from_pretrained(tmp_path / "out")
     assert type(plain) is type(model.net)
     again = Model(plain, zoo.tokenizer(model.task.name), model.task.name)
     asked = [p.example.text for p in model.patches if p.example] + texts
