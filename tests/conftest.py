@@ -10,6 +10,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["COLUMNS"] = "300"  # a wide terminal: what is printed is not broken into lines
 os.environ["OMP_NUM_THREADS"] = os.environ.get("TPATCHER_TEST_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # a thread that waits leaves its core to others
 
 import torch
 from hypothesis import settings

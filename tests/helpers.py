@@ -5,10 +5,12 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import torch
 import transformers as tf
+import typer
 from torch import Tensor
 from typer.testing import CliRunner, Result
 
@@ -139,3 +141,25 @@ def examples(name: str) -> list[tp.Example]:
     """The questions, each with an answer that this model can give."""
     answers = ANSWERS[name]
     return [tp.Example(text, answers[i % len(answers)]) for i, text in enumerate(QUESTIONS)]
+
+
+@cache
+def commands() -> dict[tuple[str, ...], set[str]]:
+    """The options of every command and group: ("bench", "speed") → {"--json", "--help", …}."""
+    found: dict[tuple[str, ...], set[str]] = {}
+
+    def add(command: Any, words: tuple[str, ...]) -> None:
+        options = [p for p in command.params if p.param_type_name == "option"]
+        names = {name for p in options for name in (*p.opts, *p.secondary_opts)}
+        found[words] = names | {"--help"}
+        for name, child in getattr(command, "commands", {}).items():
+            add(child, (*words, name))
+
+    add(typer.main.get_command(cli.app), ())
+    return found
+
+
+def serve_options() -> list[Any]:
+    """The options of `tpatcher serve`, as Typer describes them."""
+    serve = typer.main.get_command(cli.app).commands["serve"]  # type: ignore[attr-defined]
+    return [p for p in serve.params if p.name != "help"]

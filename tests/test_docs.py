@@ -8,13 +8,13 @@ import sys
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer.main
 from typer.cli import get_docs_for_click
 
 import tpatcher
+from tests.helpers import commands
 from tpatcher import cli, errors
 
 ROOT = Path(__file__).parents[1]
@@ -96,22 +96,6 @@ def test_a_link_to_a_heading_that_is_gone_is_found(tmp_path: Path) -> None:
 
 
 # ---- commands and their options
-
-
-@cache
-def commands() -> dict[tuple[str, ...], set[str]]:
-    """The options of every command and group: ("bench", "speed") → {"--json", "--help", …}."""
-    found: dict[tuple[str, ...], set[str]] = {}
-
-    def add(command: Any, words: tuple[str, ...]) -> None:
-        options = [p for p in command.params if p.param_type_name == "option"]
-        names = {name for p in options for name in (*p.opts, *p.secondary_opts)}
-        found[words] = names | {"--help"}
-        for name, child in getattr(command, "commands", {}).items():
-            add(child, (*words, name))
-
-    add(typer.main.get_command(cli.app), ())
-    return found
 
 
 def code(page: str) -> list[str]:

@@ -37,10 +37,7 @@ def spelling(task: str) -> PreTrainedTokenizerFast:
         core.post_processor = processors.TemplateProcessing(
             single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
         )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token="<pad>", bos_token="<s>", eos_token="</s>",
-        unk_token="<unk>", model_max_length=192, padding_side="left",
-    )  # fmt: skip
+    return zoo.wrapped(core, 192, "left")
 
 
 def tiny(directory: Path, name: str, **changes: Any) -> Path:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(GIVEN is None, reason="TPATCHER_DATA is not set"
 def test_the_parts_of_real_datasets(name: str, sizes: list[int]) -> None:
     options = {}
     if name == "zsre":
-        options["without"] = REAL / "models" / "zsre-marian" / "trained_on.txt.gz"
+        options["exclude"] = REAL / "models" / "zsre-marian" / "trained_on.txt.gz"
     split = dataset(name, REAL / "data", **options)
     assert [len(p) for p in (split.train, split.edit, split.test)] == sizes
     if name == "zsre":

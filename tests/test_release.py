@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cli.test_machines import serve_options
+from tests.helpers import serve_options
 from tpatcher import __version__
 
 ROOT = Path(__file__).parents[1]
@@ -93,8 +93,10 @@ def test_workflows_call_commands_that_the_makefile_has() -> None:
         assert yaml.safe_load(file.read_text())
 
 
-@pytest.mark.skipif(not shutil.which("hadolint", path=str(Path(sys.executable).parent)),
-                    reason="hadolint is not installed")  # fmt: skip
+@pytest.mark.skipif(
+    not shutil.which("hadolint", path=str(Path(sys.executable).parent)),
+    reason="hadolint is not installed",
+)
 def test_the_dockerfile_has_no_known_flaw() -> None:
     hadolint = Path(sys.executable).with_name("hadolint")
     done = subprocess.run([str(hadolint), str(ROOT / "Dockerfile")], capture_output=True, text=True)

@@ -26,9 +26,10 @@ class Loaded(HTMLParser):
         if tag == "link" and named.get("rel") in ONLY_NAMES:
             return
         self.found += [
-            value for key, value in attrs
+            value
+            for key, value in attrs
             if (tag, key) in LOADS and value and re.match(r"(https?:)?//", value)
-        ]  # fmt: skip
+        ]
 
 
 def elsewhere(site: Path) -> list[str]:
@@ -58,5 +59,7 @@ def test_something_from_elsewhere_is_found(tmp_path: Path) -> None:
     )
     (tmp_path / "b.css").write_text('@font-face {src: url("https://f.org/z.woff")}')
     assert sorted(elsewhere(tmp_path)) == [
-        "//cdn.org/x.js", "https://f.org/y.css", "https://f.org/z.woff",
-    ]  # fmt: skip
+        "//cdn.org/x.js",
+        "https://f.org/y.css",
+        "https://f.org/z.woff",
+    ]

@@ -14,9 +14,14 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Model:
     """A classifier in the place of BERT-base."""
     torch.manual_seed(0)
     config = tf.BertConfig(
-        vocab_size=30_522, hidden_size=128, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=48, id2label={0: "no", 1: "yes", 2: "maybe"}, pad_token_id=0,
-    )  # fmt: skip
+        vocab_size=30_522,
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        id2label={0: "no", 1: "yes", 2: "maybe"},
+        pad_token_id=0,
+    )
     net = nets._spread(tf.BertForSequenceClassification(config))
     model = Model(net, nets.tokenizer(30_522), "classify")
     monkeypatch.setattr(nets, "classifier", lambda: model)

@@ -85,11 +85,20 @@ def tokenizer(task: str) -> tf.PreTrainedTokenizerFast:
         core.post_processor = processors.TemplateProcessing(
             single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
         )
+    return wrapped(core, 64, "left" if task == "causal" else "right")
+
+
+def wrapped(core: Tokenizer, length: int, side: str = "right") -> tf.PreTrainedTokenizerFast:
+    """A tokenizer as Transformers has it, with the special tokens of all models here."""
     return tf.PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token="<pad>", bos_token="<s>", eos_token="</s>",
-        unk_token="<unk>", model_max_length=64,
-        padding_side="left" if task == "causal" else "right",
-    )  # fmt: skip
+        tokenizer_object=core,
+        pad_token="<pad>",
+        bos_token="<s>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        model_max_length=length,
+        padding_side=side,
+    )
 
 
 def net(name: str, seed: int = 0, **changes: object) -> tf.PreTrainedModel:

@@ -59,6 +59,12 @@ def as_text(asked: str | Sequence[Message]) -> str:
     return asked if isinstance(asked, str) else Conversation(asked)
 
 
+def refuse_empty(text: str) -> None:
+    """Raise `BadInput` for a text without a word."""
+    if not text.strip():
+        raise BadInput("an empty text was given; it needs at least one word")
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """A text and its right answer (a label's name or index, or a text).

@@ -12,8 +12,7 @@ from tests.service.served import Process
 from tpatcher.service.auth import ROLES, issue
 
 RUN = """
-import sys, torch
-torch.set_num_threads(1)
+import sys
 from tpatcher.service import serve
 from tpatcher.service.limits import Limits
 limits = Limits(rate=1e6, burst=10**6, fixes_a_day=10**6)

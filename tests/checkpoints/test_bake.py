@@ -1,6 +1,5 @@
 """Baked checkpoints run without tpatcher and say the same."""
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,19 +10,14 @@ import transformers as tf
 
 import tpatcher as tp
 from tests import zoo
+from tests.checkpoints.fixed_models import patched
 from tests.helpers import TEXTS, fresh
 from tests.service import served
 from tpatcher.checkpoints.bake import bake
 from tpatcher.editors.tpatcher import MaxMargin
-from tpatcher.errors import AlreadyRight, BadInput, NotExported, NotFixed, UnsupportedArchitecture
-from tpatcher.example import Example
+from tpatcher.errors import BadInput, NotExported, UnsupportedArchitecture
 from tpatcher.models.model import Model
 
-AUTO = {
-    "classify": tf.AutoModelForSequenceClassification,
-    "seq2seq": tf.AutoModelForSeq2SeqLM,
-    "causal": tf.AutoModelForCausalLM,
-}
 CAN = [
     "bert",
     "distilbert",
@@ -39,23 +33,12 @@ CAN = [
 CANNOT = ["t5", "t5-gated", "qwen3", "gemma2", "phi3", "bloom", "modernbert"]
 
 
-def patched(name: str) -> Model:
-    base, editor = served.fitted(name)
-    model = base.twin()
-    right = ("no", "maybe") if base.task.name == "classify" else ("william shakespeare", "rome")
-    for text, answer in zip(("who wrote hamlet ?", "where is the cat ?"), right, strict=True):
-        with suppress(AlreadyRight, NotFixed):  # random weights: one of the two will do
-            model.push(editor.edit(model, Example(text, answer)))
-    assert model.patches
-    return model
-
-
 @pytest.mark.parametrize("name", CAN)
 def test_a_stock_class_loads_it_and_answers_the_same(name: str, tmp_path: Path) -> None:
     model = patched(name)
     texts = list(served.texts()[:20])
     assert bake(model, tmp_path / "out", texts) < 1e-4
-    plain = AUTO[model.task.name].from_pretrained(tmp_path / "out")
+    plain = zoo.AUTO[model.task.name].from_pretrained(tmp_path / "out")
     assert type(plain) is type(model.net)
     again = Model(plain, zoo.tokenizer(model.task.name), model.task.name)
     asked = [p.example.text for p in model.patches if p.example] + texts

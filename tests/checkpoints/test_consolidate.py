@@ -8,19 +8,16 @@ import pytest
 import torch
 
 from tests import zoo
+from tests.checkpoints.fixed_models import EASY, TEXTS
 from tests.service import served
 from tpatcher import data
 from tpatcher.checkpoints import unfinished
-from tpatcher.checkpoints.consolidate import Settings, consolidate, fixes_to_teach
+from tpatcher.checkpoints.consolidate import consolidate, fixes_to_teach
 from tpatcher.editors import TPatcher
 from tpatcher.errors import AlreadyRight, BadInput, NotFitted, NotFixed, Refused
 from tpatcher.example import Example
 from tpatcher.models.loading import load
 from tpatcher.models.model import Model
-
-TEXTS = list(served.texts())
-# Random weights keep little; what is asked of real models is the default.
-EASY = Settings(retention=0.5, learning_rate=1e-3, anchor=3.0)
 
 
 def patched(name: str) -> Model:

@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests import postgres as pg
-from tests.checkpoints.test_consolidate import EASY, TEXTS
+from tests.checkpoints.fixed_models import EASY, TEXTS
 from tests.service import served
 from tests.service.served import ASKED, wrong
 from tpatcher.checkpoints.consolidate import consolidate

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.checkpoints.test_bake import patched
+from tests.checkpoints.fixed_models import patched
 from tests.service import served
 from tpatcher.checkpoints import onnx as graph
 from tpatcher.checkpoints.bake import bake

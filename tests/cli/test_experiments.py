@@ -33,11 +33,20 @@ def test_epochs_count_for_a_builtin_model_too(trained: list[Any], tmp_path: Path
 
 
 def test_training_on_data_needs_a_model_to_begin_with(trained: list[Any], tmp_path: Path) -> None:
+    out = tpatcher("train", "fevr", tmp_path)
+    assert "Did you mean 'fever'?" in str(out.exception)
     out = tpatcher("train", "fever", tmp_path)
     assert "--base and --path" in str(out.exception)
     out = tpatcher("train", "fever", tmp_path, "--base", "bert", "--path", tmp_path)
     assert out.exit_code == 0, (out.output, out.exception)
     assert trained == ["bert", ("fever", tmp_path), "classify", tmp_path, FEVER]
+
+
+@pytest.mark.parametrize("knobs", ["{radius: 1}", "[1]"])
+def test_knobs_that_are_no_json_object_are_refused(knobs: str, tmp_path: Path) -> None:
+    out = tpatcher("sme", "builtin-fc", "--data", "builtin-fc", "--out", tmp_path, "--knobs", knobs)
+    assert out.exit_code == 2
+    assert "--knobs" in out.output and knobs in out.output
 
 
 @pytest.mark.parametrize("command", ["demo", "sme", "reproduce", "train"])

@@ -11,9 +11,8 @@ import pytest
 import typer.main
 
 import tpatcher as tp
-from tests.helpers import TEXTS, saved, tpatcher
+from tests.helpers import TEXTS, commands, saved, serve_options, tpatcher
 from tests.store.made import patch
-from tests.test_docs import commands
 from tpatcher import cli
 from tpatcher.cli import service
 from tpatcher.models.loading import load
@@ -76,11 +75,6 @@ def test_a_token_as_json(tmp_path: Path) -> None:
     (made,) = rows("token", tmp_path / "tokens.jsonl", "ann", "fix")
     assert (made["name"], made["role"]) == ("ann", "fix")
     assert made["token"] not in (tmp_path / "tokens.jsonl").read_text()
-
-
-def serve_options() -> list[Any]:
-    serve = typer.main.get_command(cli.app).commands["serve"]  # type: ignore[attr-defined]
-    return [p for p in serve.params if p.name != "help"]
 
 
 def another(option: Any) -> object:

@@ -149,7 +149,7 @@ def test_questions_in_other_files_are_tested_if_they_were_never_seen(tmp_path: P
     with_tests(tmp_path, levy_zsre_qa=[*map(simple, seen), again], dev=new)
     (tmp_path / "list.txt").write_text("trained?\nlisted?\n")
     for without in (tmp_path / "list.txt", str(tmp_path / "list.txt"), {"trained?", "listed?"}):
-        split = zsre(tmp_path, without=without)
+        split = zsre(tmp_path, exclude=without)
         assert [e.text for e in split.test] == ["new?"]
     assert [e.text for e in split.edit] == ["A question of zsre_eval?"]
     assert [e.text for e in split.train] == ["A question of zsre_train?"]

@@ -211,3 +211,10 @@ def test_knobs_are_json_and_make_the_same_editor(name: str) -> None:
 def test_an_unknown_editor_is_refused_with_a_hint() -> None:
     with pytest.raises(BadInput, match="Did you mean 'mend'"):
         make("mendd")
+
+
+def test_an_unknown_field_of_an_editor_is_refused_with_a_hint() -> None:
+    with pytest.raises(BadInput, match=r"field of grace 'radus'\. Did you mean 'radius'"):
+        make("grace", radus=1)
+    with pytest.raises(BadInput, match=r"field of the solver text 'crosing'\. Did you mean 'cross"):
+        make("t-patcher", solver={"name": "text", "crosing": 0.5})

@@ -20,10 +20,16 @@ def random_patch(model: tp.Model, cache: AnswerCache, draw: torch.Generator) -> 
     scale = 4 / (response[-1] - bar + 1e-3)
     size = cache.trace.states[:, : ffn.find(model.net).width].std()
     return Neurons(
-        example=None, editor="random", layer=-1, keys=keys * scale[:, None], bias=-bar * scale,
+        example=None,
+        editor="random",
+        layer=-1,
+        keys=keys * scale[:, None],
+        bias=-bar * scale,
         values=torch.randn(2, ffn.find(model.net).width, generator=draw) * size,
-        queries=picked, states=picked, tokens=torch.zeros(2, dtype=torch.long),
-    )  # fmt: skip
+        queries=picked,
+        states=picked,
+        tokens=torch.zeros(2, dtype=torch.long),
+    )
 
 
 @pytest.mark.parametrize(

@@ -75,10 +75,7 @@ def test_the_generation_configs_own_rules_apply() -> None:
 
 
 def test_chat_template() -> None:
-    tokenizer = zoo.tokenizer("causal").__class__(
-        tokenizer_object=zoo.tokenizer("causal")._tokenizer, pad_token="<pad>", eos_token="</s>",
-        bos_token="<s>", unk_token="<unk>", model_max_length=64,
-    )  # fmt: skip
+    tokenizer = zoo.wrapped(zoo.tokenizer("causal")._tokenizer, 64)
     tokenizer.chat_template = (
         "{% for m in messages %}who : {{ m['content'] }} {% endfor %}"
         "{% if add_generation_prompt %}what : {% endif %}"

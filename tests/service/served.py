@@ -31,8 +31,7 @@ from tpatcher.store.store import Store
 
 ASKED = "who wrote hamlet ?"
 RUN = """
-import sys, torch
-torch.set_num_threads(1)
+import sys
 from tpatcher.service import serve
 serve(sys.argv[1], port=int(sys.argv[2]), store=sys.argv[3], traffic=sys.argv[4])
 """
@@ -123,7 +122,7 @@ class Process:
         self.address = f"http://127.0.0.1:{port}"
         args = [str(saved / "model"), str(port), store, str(saved / "texts.txt"), *more]
         self.log = (saved / f"{port}.log").open("w+")
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(saved / "cache")}
+        env = {**os.environ, "XDG_CACHE_HOME": str(saved / "cache")}
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, *args], stdout=self.log, stderr=self.log, env=env
         )

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.checkpoints.test_consolidate import EASY
+from tests.checkpoints.fixed_models import EASY
 from tests.service import served
 from tests.service.served import ASKED, texts, until, wrong
 from tpatcher.checkpoints.handover import move

@@ -37,16 +37,21 @@ def look(one: Browser, name: str) -> None:
         one.picture(Path(PICTURES) / f"{name}.png")
 
 
+def ask(one: Browser) -> None:
+    """Ask the question of all these tests, and wait for its answer."""
+    one.click("#text")
+    one.type(ASKED)
+    one.press("Enter", 13)
+    one.wait("!document.querySelector('#said').hidden")
+
+
 def test_ask_fix_and_undo_on_the_page(one: Browser, tmp_path: Path) -> None:
     before = served.fitted()[0].answer([ASKED])[0]
     with served.listening(served.app(tmp_path / "s.db")) as address:
         one.open(address)
         one.wait("document.querySelector('#about')?.textContent.includes('classifier')")
         look(one, "empty")
-        one.click("#text")
-        one.type(ASKED)
-        one.press("Enter", 13)
-        one.wait("!document.querySelector('#said').hidden")
+        ask(one)
         assert one.js("answer.textContent") == before
         assert "no fix fired" in one.seen()
         one.click("#wrong")
@@ -99,10 +104,7 @@ def test_the_guards_reasons_are_shown(one: Browser, tmp_path: Path) -> None:
     ) as address:
         one.open(address)
         one.wait("document.querySelector('#about')?.textContent.includes('classifier')")
-        one.click("#text")
-        one.type(ASKED)
-        one.press("Enter", 13)
-        one.wait("!document.querySelector('#said').hidden")
+        ask(one)
         one.click("#wrong")
         one.click("#try")
         one.wait("!document.querySelector('#effect').hidden")
@@ -126,10 +128,7 @@ def test_a_busy_page_fits(
         httpx.post(f"{address}/v1/answer", json={"texts": [ASKED, *texts()[:20]]}, timeout=60)
         one.open(address, width=width, height=1500, dark=dark)
         one.wait("document.querySelectorAll('#heat rect').length > 20")
-        one.click("#text")
-        one.type(ASKED)
-        one.press("Enter", 13)
-        one.wait("!document.querySelector('#said').hidden")
+        ask(one)
         look(one, name)
     assert not one.errors
 
@@ -232,10 +231,7 @@ def test_a_thumb_down_is_enough_for_a_proposal(one: Browser, tmp_path: Path) -> 
     with served.listening(served.app(tmp_path / "s.db")) as address:
         one.open(address, height=1400)
         one.wait("document.querySelector('#about')?.textContent.includes('classifier')")
-        one.click("#text")
-        one.type(ASKED)
-        one.press("Enter", 13)
-        one.wait("!document.querySelector('#said').hidden")
+        ask(one)
         one.click("#wrong")
         one.js("document.querySelector('#ways').value = 'hamlet was wrote ?'")
         one.click("#propose")
@@ -263,10 +259,7 @@ def test_a_token_is_asked_for(one: Browser, tmp_path: Path) -> None:
         one.type(secret)
         one.press("Enter", 13)
         one.wait("document.querySelector('#about').textContent.includes('classifier')")
-        one.click("#text")
-        one.type(ASKED)
-        one.press("Enter", 13)
-        one.wait("!document.querySelector('#said').hidden")
+        ask(one)
         one.click("#wrong")
         assert one.js("document.querySelector('#try').hidden")  # ann may report, not fix
         one.click("#queue-it")

@@ -150,7 +150,7 @@ def test_fixes_are_listed_and_inspected(client: TestClient) -> None:
     ]  # fmt: skip
     one = client.get("/v1/fixes/1").json()
     assert one["rephrasings"] == ["hamlet ?"] and one["settings"]["solver"]["name"] == "fast"
-    assert one["report"]["guard"]["right"] is True and one["who"] == "local"
+    assert one["checks"]["guard"]["right"] is True and one["who"] == "local"
     assert client.get("/v1/fixes/77").status_code == 404
     activity = client.get("/v1/activity").json()
     assert [e["what"] for e in activity["events"]] == ["fix", "fix", "undo"]
@@ -179,7 +179,7 @@ def test_the_guard_refuses_and_in_shadow_only_says_so(tmp_path: Path) -> None:
     ) as client:
         made = client.post("/v1/fixes", json=body)
         assert made.status_code == 201 and "of traffic" in made.json()["would_refuse"][0]
-        kept = client.get("/v1/fixes/1").json()["report"]["guard"]
+        kept = client.get("/v1/fixes/1").json()["checks"]["guard"]
         assert kept["shadow"] and kept["reasons"]
 
 

@@ -25,9 +25,8 @@ def test_without_tokens_it_listens_on_this_machine_only() -> None:
 
 
 STUCK = """
-import sys, time, torch
+import sys, time
 from pathlib import Path
-torch.set_num_threads(1)
 from tpatcher.editors import TPatcher
 from tpatcher.service import serve
 def edit(*args, **more):  # hangs, and looks at no deadline

@@ -47,11 +47,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path) -> None:
     list(small_run(whole))
     assert len(untimed(whole)) > 4
     killed = tmp_path / "killed"
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-        "OMP_NUM_THREADS": "1",
-    }
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(killed)],
         stdin=subprocess.PIPE,

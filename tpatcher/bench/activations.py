@@ -27,24 +27,24 @@ def measure(model: Model, mistakes: Sequence[Example]) -> dict[str, Any] | None:
     act = ffn.find(model.net).act
     rows = stack(patches, -1, ffn.find(model.net).width)
     whose = torch.cat([torch.full((len(p.keys),), i, device="cpu") for i, p in enumerate(patches)])
-    own = act(rows.response(torch.cat([own_queries(p) for p in patches]))).T  # neuron × mistake
+    own = act(rows.response(torch.cat([_own_queries(p) for p in patches]))).T  # neuron × mistake
     earlier = whose[None] < whose[:, None]
     found = {"Edit": own.diagonal(), "Past-edit": own[earlier]}
     if mistakes:
-        found["Random"] = act(rows.response(wrong_queries(model.unpatched(), mistakes)))
+        found["Random"] = act(rows.response(_wrong_queries(model.unpatched(), mistakes)))
     return {
         **{kind: _stated(values.abs()) for kind, values in found.items()},
         "heat": [[round(float(v), 3) for v in row[:SHOWN]] for row in own[:SHOWN]],
     }
 
 
-def own_queries(patch: Neurons) -> Tensor:
+def _own_queries(patch: Neurons) -> Tensor:
     """The query (n, d) that each neuron was made for: where it responds most."""
     response = patch.rows.response(patch.queries)  # (P, n)
     return patch.queries[response.argmax(0)]
 
 
-def wrong_queries(model: Model, mistakes: Sequence[Example]) -> Tensor:
+def _wrong_queries(model: Model, mistakes: Sequence[Example]) -> Tensor:
     """The queries at the positions where the right token does not win."""
     seen = [trace for _, _, trace in traces(model, mistakes, reads="text")]
     return torch.cat([trace.queries[trace.best != trace.tokens].cpu() for trace in seen])

@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from tpatcher import files
+from tpatcher.batches import batches
 from tpatcher.bench.job import Job, digest
 from tpatcher.data import dataset, read_texts
 from tpatcher.data.builtin import grouped
@@ -47,7 +48,7 @@ class Context:
         cls, job: Job, cache_dir: Path, device: str | None = None, progress: bool = False
     ) -> Self:
         """Load the job's model, divide its data up, and see what f0 says to D_tr and D_test."""
-        options: dict[str, Any] = {"without": job.exclude} if job.exclude else {}
+        options: dict[str, Any] = {"exclude": job.exclude} if job.exclude else {}
         if job.skip_bad:
             options["skip_bad"] = True
         model = load(job.model, device=device, encoder=job.encoder)
@@ -94,8 +95,7 @@ class Context:
         found = found[: job.limit]
         stream: list[Example] = []
         mistakes = 0
-        for start in range(0, len(found), BATCH):
-            part = found[start : start + BATCH]
+        for part in batches(found, BATCH):
             for example, right in zip(part, self.model.correct(part), strict=True):
                 if not (right and job.demo):
                     stream.append(example)

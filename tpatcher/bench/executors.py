@@ -24,7 +24,7 @@ from tpatcher.bench.job import SCORES, Work
 from tpatcher.bench.placement import devices, on_gpu
 from tpatcher.bench.run import run
 from tpatcher.data import SkippedLines
-from tpatcher.errors import BadInput
+from tpatcher.errors import BadInput, unknown
 
 Files = dict[str, bytes]
 
@@ -127,8 +127,8 @@ class Process:
         self.pid: int = self._call(os.getpid)
 
     def attempt(self, work: Work) -> Files | str:
-        place = (self.out, self.threads, self.device)
-        return self._call(_attempt, place, work)  # type: ignore[no-any-return]
+        settings = (self.out, self.threads, self.device)
+        return self._call(_attempt, settings, work)  # type: ignore[no-any-return]
 
     def _call(self, fn: Callable[..., Any], *args: Any) -> Any:
         try:
@@ -145,8 +145,8 @@ class Process:
 _worker = cache(Worker)  # one in each process
 
 
-def _attempt(place: tuple[Path, int, str | None], work: Work) -> Files | str:
-    return _worker(*place).attempt(work)
+def _attempt(settings: tuple[Path, int, str | None], work: Work) -> Files | str:
+    return _worker(*settings).attempt(work)
 
 
 class Actor:
@@ -181,12 +181,12 @@ def executor_for(
         threads = max(1, cpus // slots) if name == "ray" else 1
         return Remote(slots, lambda _: Actor(ray, out.absolute(), threads, device))
     if name != "here":
-        raise BadInput(f"unknown place {name!r} to run jobs: give here, ray or ray://HOST:PORT")
-    places = devices(device, workers or 1)
-    if len(places) == 1:
-        return Inline(out, device=places[0])
-    threads = max(1, cpus // len(places))
-    return Remote(len(places), lambda slot: Process(out, threads, places[slot]))
+        raise unknown("place to run jobs", name, ("here", "ray", "ray://HOST:PORT"))
+    chosen = devices(device, workers or 1)
+    if len(chosen) == 1:
+        return Inline(out, device=chosen[0])
+    threads = max(1, cpus // len(chosen))
+    return Remote(len(chosen), lambda slot: Process(out, threads, chosen[slot]))
 
 
 def _slots(resources: dict[str, float], device: str | None) -> int:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tpatcher.data.builtin import FACTS
-from tpatcher.editors import EDITORS, Editor
-from tpatcher.errors import unknown
+from tpatcher.editors import Editor, make
 
 SCORES = "scores.json"
 
@@ -65,9 +64,7 @@ class Job:
 
     def new_editor(self) -> Editor:
         """The job's editor, not fitted."""
-        if self.editor not in EDITORS:
-            raise unknown("editor", self.editor, EDITORS)
-        return EDITORS[self.editor](**self.fields)
+        return make(self.editor, **self.fields)
 
     @property
     def key(self) -> str:
@@ -80,9 +77,16 @@ class Job:
     def context(self) -> "Job":
         """This job without what differs between jobs on the same model and data."""
         return replace(
-            self, editor="t-patcher", fields={}, folders=0, folder=0, edits=None, limit=None,
-            measure_every=None, shown_rephrasings=0,
-        )  # fmt: skip
+            self,
+            editor="t-patcher",
+            fields={},
+            folders=0,
+            folder=0,
+            edits=None,
+            limit=None,
+            measure_every=None,
+            shown_rephrasings=0,
+        )
 
     @property
     def fit_key(self) -> str | None:

@@ -47,8 +47,9 @@ GRACE = Row("grace", "GRACE", "grace")
 LORA = Row("lora", "LoRA", "lora")
 T_PATCHER = Row("t-patcher", "T-Patcher", "t-patcher", paper(), ours=True)
 FAST = Row("t-patcher-fast", "T-Patcher, fast", "t-patcher", ours=True)
-TEXT = Row("t-patcher-text", "T-Patcher, text", "t-patcher",
-           {"solver": {"name": "text"}}, ours=True)  # fmt: skip
+TEXT = Row(
+    "t-patcher-text", "T-Patcher, text", "t-patcher", {"solver": {"name": "text"}}, ours=True
+)
 WITHOUT_LM = Row("without-lm", "w/o l_m", "t-patcher", paper(use_lm1=False, use_lm2=False))
 KL_PATCH = Row("kl-patch", "KL", "t-patcher", paper(kl=True))
 WITHOUT_LM2 = Row("without-lm2", "w/o l_m2", "t-patcher", paper(use_lm2=False))

@@ -41,8 +41,8 @@ class Setup:
     ) -> "Setup":
         """Load the model to learn what it is; with `skip_bad`, read the data to name bad rows."""
         loaded = load(model)
-        kind: Kind = "fc" if loaded.task.name == "classify" else "qa"
-        bad = bad_rows(data, path) if skip_bad and path else ()
+        kind: Kind = "qa" if loaded.task.generates else "fc"
+        bad = _bad_rows(data, path) if skip_bad and path else ()
         beta, _ = thresholds(ffn.find(loaded.net).act)
         skips = skip_bad and bool(path)
         return cls(kind, data, model, loaded.n_layers, path, exclude, skips, bad, beta)
@@ -74,7 +74,7 @@ def builtin_setups() -> list[Setup]:
     return [Setup.open(name, name) for name in BUILTIN]
 
 
-def bad_rows(data: str, path: Path) -> tuple[str, ...]:
+def _bad_rows(data: str, path: Path) -> tuple[str, ...]:
     """The rows of a dataset that cannot be used, each as "file:line: reason"."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SkippedLines)

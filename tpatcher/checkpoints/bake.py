@@ -14,6 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from tpatcher import files
+from tpatcher.batches import batches
 from tpatcher.checkpoints import onnx as graph
 from tpatcher.checkpoints.llama import as_llama
 from tpatcher.errors import NotExported, UnsupportedArchitecture
@@ -94,7 +95,7 @@ def _baked(model: Model, spare: int) -> PreTrainedModel:
             state[f"{place.up}.bias"][begin:] = 1
     net: PreTrainedModel = AUTO[model.task.name].from_config(config)
     net.load_state_dict(state)
-    if model.task.name != "classify":
+    if model.task.generates:
         net.generation_config = deepcopy(model.net.generation_config)
     return net.to(model.net.dtype).eval()
 
@@ -145,8 +146,7 @@ def _widened(model: Model, more: int) -> tuple[PreTrainedConfig, PreTrainedModel
 def _compare(model: Model, other: Model, texts: Sequence[str]) -> float:
     """The largest difference of logits along the answers; `NotExported` if it is too large."""
     apart = 0.0
-    for start in range(0, len(texts), 32):
-        part = texts[start : start + 32]
+    for part in batches(texts, 32):
         said = model.task.predict(model.net, part)
         if other.task.predict(other.net, part) != said:
             raise NotExported(

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tpatcher.batches import batches
 from tpatcher.errors import BadInput, NotExported, UnsupportedArchitecture
 from tpatcher.models.model import Model
 from tpatcher.nets.tasks import TeacherForced
@@ -95,8 +96,8 @@ def _forced(model: Model, texts: Sequence[str]) -> TeacherForced:
 def compare(model: Model, session: Any, texts: Sequence[str]) -> float:
     """The largest difference of logits along the answers; `NotExported` if an answer differs."""
     apart = 0.0
-    for start in range(0, len(texts), 8):
-        part = _forced(model, texts[start : start + 8])
+    for some in batches(texts, 8):
+        part = _forced(model, some)
         mine = model.task.logits(model.net(**part.inputs), part)
         given = {k: v.numpy() for k, v in part.inputs.items()}
         output = SimpleNamespace(logits=torch.from_numpy(session.run(["logits"], given)[0]))

@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 console = Console()
 
 
-def say_version(asked: bool) -> None:
+def _say_version(asked: bool) -> None:
     """Print the version and end, if asked to."""
     if asked:
         typer.echo(f"tpatcher {__version__}")
@@ -26,7 +26,7 @@ def say_version(asked: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, Option("--version", help="Print the version.", callback=say_version, is_eager=True)
+        bool, Option("--version", help="Print the version.", callback=_say_version, is_eager=True)
     ] = False,
 ) -> None:
     """Fix the mistakes of transformer models, one neuron a mistake."""
@@ -38,7 +38,7 @@ def models(incomplete: str) -> list[str]:
     return [n for n in (*BUILTIN, *map(str, here)) if n.startswith(incomplete)]
 
 
-def only_results_on_stdout(as_json: bool) -> bool:
+def _only_results_on_stdout(as_json: bool) -> bool:
     """Send all but the results to stderr, so that another program can read them."""
     for one in (console, rich.get_console()):  # the second draws the library's bars
         one.stderr = as_json
@@ -57,7 +57,7 @@ Traffic = Annotated[
 Preset = Literal["fast", "text", "paper"]
 Json = Annotated[
     bool,
-    Option("--json", help="Results as JSON, one object a line.", callback=only_results_on_stdout),
+    Option("--json", help="Results as JSON, one object a line.", callback=_only_results_on_stdout),
 ]
 MaxNewTokens = Annotated[int | None, Option(help="The most tokens that an answer may have.", min=1)]
 Dtype = Annotated[
@@ -81,20 +81,20 @@ def opened(name: str, patches: Path | None, device: str | None, **options: Any) 
     return load(name, patches=patches, device=device, **options)
 
 
+def fields_of(knobs: str) -> dict[str, Any]:
+    """The editor's fields that `--knobs` holds as JSON."""
+    try:
+        found = json.loads(knobs)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error} in {knobs!r}", param_hint="--knobs") from error
+    if not isinstance(found, dict):
+        raise typer.BadParameter(f"give a JSON object; found {knobs!r}", param_hint="--knobs")
+    return found
+
+
 def plain(text: object, keep: str = "\u200c\u200d") -> str:
     """A text with its control characters spelled out, as JSON does: a terminal obeys none."""
     return "".join(c if c.isprintable() or c in keep else json.dumps(c)[1:-1] for c in str(text))
-
-
-def settings(text: str) -> dict[str, Any]:
-    """The object that --knobs gives as JSON."""
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"not JSON: {error}", param_hint="--knobs") from error
-    if not isinstance(found, dict):
-        raise typer.BadParameter(f"give an object, not {text!r:.60}", param_hint="--knobs")
-    return found
 
 
 def emit(result: object) -> None:

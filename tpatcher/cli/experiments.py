@@ -16,8 +16,8 @@ from tpatcher.cli.common import (
     app,
     console,
     emit,
+    fields_of,
     logging_off,
-    settings,
 )
 
 
@@ -81,7 +81,7 @@ def sme(
         model=model,
         data=data,
         editor=editor,
-        fields=settings(knobs) | ({"solver": {"name": preset}} if preset else {}),
+        fields=fields_of(knobs) | ({"solver": {"name": preset}} if preset else {}),
         path=path,
         exclude=without,
         traffic=tuple(traffic or ()),
@@ -186,9 +186,9 @@ def reproduce(
 
     logging_off()
     streams = SCALES[scale].with_streams(
-        folders, mistakes("edits", edits), mistakes("stream", stream)
+        folders, _mistakes("edits", edits), _mistakes("stream", stream)
     )
-    streams = streams.with_knobs(settings(knobs))
+    streams = streams.with_knobs(fields_of(knobs))
     sizes = {
         "learning_rate": rate,
         "n_train": tr,
@@ -196,21 +196,26 @@ def reproduce(
         "memory_size": memory_size,
         "measure_every": every,
     }
-    given: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None}
+    chosen: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None}
     if path and not data and not model:
         if len(path) > 1 or len(base or ["", ""]) != 2:
             raise BadInput("without --data, give one --path with both datasets, and --base twice")
         found = paper_setups(
-            path[0], out, console, bases=base or (), device=device, skip_bad=skip_bad,
+            path[0],
+            out,
+            console,
+            bases=base or (),
+            device=device,
+            skip_bad=skip_bad,
             dry_run=dry_run,
-        )  # fmt: skip
+        )
     else:
         found = setups(data or ["builtin"], model or [], path or [], without, skip_bad)
     complete = run(
         console,
         tables_named(names or []),
         found,
-        replace(streams, **given),
+        replace(streams, **chosen),
         out,
         shlex.join(["tpatcher", *sys.argv[1:]]),
         executor=on,
@@ -227,15 +232,15 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def mistakes(option: str, given: str | None) -> int | Literal["all"] | None:
+def _mistakes(option: str, number: str | None) -> int | Literal["all"] | None:
     """How many mistakes an option asks for."""
-    if given is None or given == "all":
-        return given  # type: ignore[return-value]
-    if not given.isdecimal() or int(given) == 0:
+    if number is None or number == "all":
+        return number  # type: ignore[return-value]
+    if not number.isdecimal() or int(number) == 0:
         raise typer.BadParameter(
-            f"give a number of mistakes, or all; found {given!r}", param_hint=f"--{option}"
+            f"give a number of mistakes, or all; found {number!r}", param_hint=f"--{option}"
         )
-    return int(given)
+    return int(number)
 
 
 @app.command()
@@ -258,11 +263,13 @@ def train(
     from tpatcher.checkpoints.recipes import FEVER, ZSRE
     from tpatcher.checkpoints.train import train as fine_tune
     from tpatcher.data import dataset
-    from tpatcher.errors import BadInput
+    from tpatcher.errors import BadInput, unknown
 
     recipes = {**BUILTIN, "fever": FEVER, "zsre": ZSRE}
-    if name not in recipes or (name not in BUILTIN and (base is None or path is None)):
-        raise BadInput("give builtin-fc or builtin-qa, or fever or zsre with --base and --path")
+    if name not in recipes:
+        raise unknown("model to train", name, recipes)
+    if name not in BUILTIN and (base is None or path is None):
+        raise BadInput(f"to train a model of {name}, give --base and --path")
     recipe = recipes[name] if epochs is None else recipes[name].for_epochs(epochs)
     if name in BUILTIN:
         train_builtin(name, out, recipe=recipe, device=device)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ import typer
 from rich.progress import track
 from typer import Argument, Option
 
+from tpatcher.batches import batches
 from tpatcher.cli.common import Json, app, console, emit, plain, verbatim
 
 Source = Literal["argilla", "label-studio", "langsmith", "langfuse", "dify", "plain"]
@@ -79,9 +80,9 @@ def _add(url: str, corrections: list[Any], limit: int, who: str) -> tuple[int, s
     added, full = 0, None
     with closing(Store.existing(url)) as kept:
         queue = Reports(lambda: kept, limit)
-        starts = range(0, len(corrections), BLOCK)
-        for start in track(starts, "importing", transient=True, console=console):
-            n, full = queue.add_many(corrections[start : start + BLOCK], who)
+        parts = list(batches(corrections, BLOCK))
+        for part in track(parts, "importing", transient=True, console=console):
+            n, full = queue.add_many(part, who)
             added += n
             if full:
                 break

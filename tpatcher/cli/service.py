@@ -286,29 +286,29 @@ def consolidate(
         return
     if out is None or (store is None) == (patches is None):
         raise BadInput("give OUT, and either --store, or --patches with a pack")
-    base = opened(model, patches, device)
-    texts = data.traffic(base.name, traffic)
+    taught = opened(model, patches, device)
+    texts = data.traffic(taught.name, traffic)
     examples = data.read_examples(canaries) if canaries else []
     settings = Settings(retention=retention, max_flips=flips, steps=steps)
     options: dict[str, Any] = {"canaries": examples, "settings": settings, "progress": True}
     if store is None:
-        _, report = teach(base, texts, out, **options)
+        _, outcome = teach(taught, texts, out, **options)
     else:
         from tpatcher.checkpoints.handover import move
         from tpatcher.store.store import Store
 
-        with closing(Store(store, base.base)) as old:
-            done = move(base, old, texts, out, new_store, **options)
-        report = done.outcome
+        with closing(Store(store, taught.base)) as old:
+            done = move(taught, old, texts, out, new_store, **options)
+        outcome = done.outcome
         _say(f"services on {store} switch to {done.to.model} with the store {done.to.store}")
         _say(f"{done.fixed_again} fixes came in meanwhile and were made again on the new base")
     if as_json:
-        emit({"out": str(out), **vars(report)})
+        emit({"out": str(out), **vars(outcome)})
         return
     _say(
-        f"{out} has learned {report.fixes} fixes in {report.steps} steps; {report.kept:.1%} of "
-        f"{report.held_out} held-out answers are unchanged, {len(report.flipped)} of "
-        f"{report.canaries} canaries became wrong"
+        f"{out} has learned {outcome.fixes} fixes in {outcome.steps} steps; {outcome.kept:.1%} of "
+        f"{outcome.held_out} held-out answers are unchanged, {len(outcome.flipped)} of "
+        f"{outcome.canaries} canaries became wrong"
     )
 
 

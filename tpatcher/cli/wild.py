@@ -19,6 +19,7 @@ from tpatcher.cli.common import (
     app,
     console,
     emit,
+    fields_of,
     opened,
 )
 
@@ -64,12 +65,11 @@ def wild(
     from tpatcher.editors import make
     from tpatcher.files import write_atomic
 
-    fields: dict[str, Any] = json.loads(knobs)
     examples = read(data, path)
     edited = opened(
         model, None, device, max_new_tokens=max_new_tokens, dtype=dtype, quantize=quantize
     )
-    method = make(editor, **fields)
+    method = make(editor, **fields_of(knobs))
     method = fitted(edited, method, read_texts(traffic) if traffic else [], out)
     plan = Plan(edits, every, asked, asked_at_end)
     texts = read_texts(held_out) if held_out else ()

@@ -18,7 +18,7 @@ def json_rows(text: TextIO) -> Numbered:
     first = True
     for number, line in enumerate(text, 1):
         if first and line.lstrip().startswith("["):
-            yield from json_array(line + text.read(), number)
+            yield from _json_array(line + text.read(), number)
         elif line.strip():
             yield number, json_row(line.rstrip())
         first = first and not line.strip()
@@ -29,17 +29,17 @@ def json_row(text: str) -> Row | BadInput:
     try:
         row = json.loads(text)
     except json.JSONDecodeError as error:
-        return unsound(text) or BadInput(f"not JSON: {error.msg} at column {error.pos + 1}")
+        return _unsound(text) or BadInput(f"not JSON: {error.msg} at column {error.pos + 1}")
     except (ValueError, RecursionError) as error:  # numbers or nesting beyond Python's limits
         return BadInput(f"not usable JSON: {error}")
     if not isinstance(row, dict):
         return BadInput(f"not a JSON object: {row!r:.60}")
     # An escaped surrogate may lack its other half: then only the decoded text shows it.
     escaped = "\\ud" in text.lower()
-    return unsound(json.dumps(row, ensure_ascii=False) if escaped else text) or row
+    return _unsound(json.dumps(row, ensure_ascii=False) if escaped else text) or row
 
 
-def json_array(text: str, number: int) -> Numbered:
+def _json_array(text: str, number: int) -> Numbered:
     """The objects of an array, one after another so that each knows its line."""
     between, decoder = re.compile(r"[\s,]*"), json.JSONDecoder()
     at = text.index("[") + 1
@@ -78,17 +78,17 @@ def table(text: TextIO, delimiter: str) -> Numbered:
             yield number, BadInput(f"{len(cells)} cells, but {len(header)} columns")
         else:
             row = dict(zip(header, cells, strict=False))
-            yield number, unsound(delimiter.join(cells)) or row
+            yield number, _unsound(delimiter.join(cells)) or row
 
 
 def plain(text: TextIO) -> Numbered:
     """One text a line, as rows that have a `text` only."""
     for number, line in enumerate(text, 1):
         if line.strip():
-            yield number, unsound(line) or {"text": line.strip()}
+            yield number, _unsound(line) or {"text": line.strip()}
 
 
-def unsound(text: str) -> BadInput | None:
+def _unsound(text: str) -> BadInput | None:
     """What is wrong with a text that UTF-8 cannot hold: a tokenizer would choke on it later."""
     try:
         text.encode()

@@ -21,7 +21,7 @@ class Split:
     val: Sequence[Example] = ()
 
     def retained(
-        self, tr: int = 10_000, memory: int = 40_000, seed: int = 0
+        self, n_train: int = 10_000, memory_size: int = 40_000, seed: int = 0
     ) -> tuple[list[Example], list[Example]]:
         """D_tr and the memory examples: disjoint samples of D'_train.
 
@@ -29,9 +29,9 @@ class Split:
         """
         rows = list(self.train)
         random.Random(seed).shuffle(rows)
-        if tr + memory > len(rows):
-            tr = round(len(rows) * tr / (tr + memory))
-        return rows[:tr], rows[tr : tr + memory]
+        if n_train + memory_size > len(rows):
+            n_train = round(len(rows) * n_train / (n_train + memory_size))
+        return rows[:n_train], rows[n_train : n_train + memory_size]
 
     def folders(self, n: int = 20, seed: int = 0) -> list[list[Example]]:
         """The edit set split at random into n folders of nearly equal size."""

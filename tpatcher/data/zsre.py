@@ -21,7 +21,7 @@ ENTITY = "entityquestions/dev*"  # EntityQuestions (Sciavolino et al. 2021)
 def zsre(
     folder: Path | str,
     *,
-    without: Path | str | Iterable[str] = (),
+    exclude: Path | str | Iterable[str] = (),
     seed: int = 0,
     skip_bad: bool = False,
 ) -> Split:
@@ -33,12 +33,12 @@ def zsre(
     (its text says before): of 244,173 and 27,644 questions the paper has 5,317 to edit, 15,982 for
     validation and 24,051 to test. With other questions of the same kind beside MEND's files
     (`*zsre*qa*`, maybe `entityquestions/dev*` too), these are D_test and the questions of
-    `*zsre*eval*` the edit set. Questions in `without` (texts, or a file of them) are not tested:
+    `*zsre*eval*` the edit set. Questions in `exclude` (texts, or a file of them) are not tested:
     give it what the model was trained on beyond the training file.
     """
     train, second, *more = locate(folder, KILT, (*MEND, LEVY, ENTITY), (*MEND, LEVY), MEND)
     rows, held = (read(path, questions, skip_bad=skip_bad) for path in (train, second))
-    seen = set(read_texts(without) if isinstance(without, Path | str) else without)
+    seen = set(read_texts(exclude) if isinstance(exclude, Path | str) else exclude)
     val: list[Example] = []
     if more:
         train_set, edits = flatten(rows), flatten(held)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tpatcher.editors.base import Editor
+from tpatcher.editors.base import Editor, with_fields
 from tpatcher.editors.cache import Cache
 from tpatcher.editors.finetune import FTAll, FTAllKL, FTLast, FTLastKL
 from tpatcher.editors.grace import Grace
@@ -33,10 +33,10 @@ EDITORS: dict[str, type[Editor]] = {
 
 
 def make(name: str, /, **knobs: Any) -> Editor:
-    """The editor of this name, with these knobs; raises `BadInput` if there is none."""
+    """The editor of this name, with these knobs; `BadInput` for a name that is not known."""
     if name not in EDITORS:
         raise unknown("editor", name, EDITORS)
-    return EDITORS[name](**knobs)
+    return with_fields(EDITORS[name], name, knobs)
 
 
 __all__ = [

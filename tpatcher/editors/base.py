@@ -1,14 +1,17 @@
 """What every editor is: fitted once to a model, then one pure `edit` per mistake."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from typing import Any, ClassVar, Self
+from inspect import signature
+from typing import Any, ClassVar, Self, TypeVar
 
-from tpatcher.errors import AlreadyRight, Conflict, TPatcherError
+from tpatcher.errors import AlreadyRight, Conflict, TPatcherError, unknown
 from tpatcher.example import Example, normal
 from tpatcher.models.model import Model
 from tpatcher.patches.base import Patch
+
+Made = TypeVar("Made")
 
 
 @dataclass
@@ -87,6 +90,15 @@ class Editor(ABC):
         None means that fitting costs nothing, so nothing need be kept for other editors.
         """
         return None
+
+
+def with_fields(kind: Callable[..., Made], name: str, values: Mapping[str, Any]) -> Made:
+    """An editor or a solver with these fields; `BadInput` for a field that it does not have."""
+    known = signature(kind).parameters
+    for field in values:
+        if field not in known:
+            raise unknown(f"field of {name}", field, known)
+    return kind(**values)
 
 
 def _check_conflict(model: Model, example: Example) -> None:

@@ -17,6 +17,7 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from tpatcher.batches import batches
 from tpatcher.editors.base import Editor
 from tpatcher.errors import NotFitted
 from tpatcher.example import Example, text_of
@@ -111,8 +112,7 @@ class KLAnchor:
     ) -> None:
         self.model, self.weight = model, weight
         self.parts: list[tuple[TeacherForced, Tensor]] = []
-        for start in range(0, len(items), 64):
-            part = items[start : start + 64]
+        for part in batches(items, 64):
             forced = model.task.force(list(map(text_of, part)), targets_to_follow(reference, part))
             with torch.no_grad():
                 self.parts.append((forced, logits(model, reference.net, forced)))

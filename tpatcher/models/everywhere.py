@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tpatcher.batches import batches
 from tpatcher.models.model import Model
 from tpatcher.models.traces import Trace
 from tpatcher.nets.causal import Causal, finished
@@ -65,8 +66,7 @@ def readings(
     asked = asked[:followed]
     window = 32 * batch  # like lengths together, within windows
     order = sorted(range(len(asked)), key=lambda k: (k // window, len(texts[asked[k]])))
-    for start in range(0, len(order), batch):
-        part = [asked[k] for k in order[start : start + batch]]
+    for part in batches([asked[k] for k in order], batch):
         with torch.inference_mode():
             said = task.predict(model.net, [texts[i] for i in part])
         for i, target in zip(part, said, strict=True):

@@ -13,7 +13,6 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
-    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -113,9 +112,9 @@ def _from_files(
             f"cannot load {name!r}: {reason}. Give a directory saved by save_pretrained, a name on "
             f"the hub, or one of {', '.join(BUILTIN)}"
         ) from error
-    task = task or task_of(config, name)
+    task = task or _task_of(config.architectures, name)
     if task not in AUTO:
-        raise BadInput(f"unknown task {task!r}. Available: {', '.join(AUTO)}")
+        raise unknown("task", task, AUTO)
     net, info = AUTO[task].from_pretrained(
         where, config=config, output_loading_info=True, trust_remote_code=False, **options
     )
@@ -172,12 +171,8 @@ def installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-def task_of(config: PreTrainedConfig, name: str) -> str:
-    """The task that a config's architecture was made for."""
-    return _task_of(config.architectures, name)
-
-
 def _task_of(architectures: Sequence[str] | None, name: str) -> str:
+    """The task that a model's architecture was made for."""
     for architecture in architectures or ():
         for ending, task in HEADS.items():
             if architecture.endswith(ending):

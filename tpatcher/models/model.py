@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from tpatcher.batches import batches
 from tpatcher.errors import BadInput, NotRemovable, unknown
 from tpatcher.example import Example
 from tpatcher.nets import ffn
@@ -74,8 +75,7 @@ class Model:
         for i, text in self._answers_of_patches(texts, order, batch).items():
             out[i] = text
             order.remove(i)
-        for start in range(0, len(order), batch):
-            part = order[start : start + batch]
+        for part in batches(order, batch):
             answers = self.task.answer(self.net, [texts[i] for i in part])
             for i, text in zip(part, answers, strict=True):
                 out[i] = text
@@ -90,8 +90,7 @@ class Model:
         if not speaking:
             return found
         net = self.unpatched().net
-        for start in range(0, len(order), batch):
-            part = order[start : start + batch]
+        for part in batches(order, batch):
             for kind in {type(p) for p in speaking}:
                 answers = kind.answers(net, self.task, speaking, [texts[i] for i in part])
                 found |= {part[k]: text for k, text in answers.items()}

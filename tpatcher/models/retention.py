@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import torch
 from torch import Tensor
 
+from tpatcher.batches import batches
 from tpatcher.errors import NotFixed
 from tpatcher.example import Example
 from tpatcher.models.model import Model, is_last
@@ -160,8 +161,7 @@ class AnswerCache:
         suspects = trace.owner[here].unique().tolist()
         if among is not None:
             suspects = [i for i in suspects if i in among]
-        for start in range(0, len(suspects), 256):
-            part = suspects[start : start + 256]
+        for part in batches(suspects, 256):
             span = torch.cat([self.spans[i] for i in part])
             texts = [self.examples[i].text for i in part]
             forced = model.task.force(texts, [self.targets[i] for i in part])
@@ -183,7 +183,7 @@ def surely_says(model: Model, texts: Sequence[str], answers: Sequence[str]) -> l
         with suppress(NotFixed):  # the model cannot say it
             said[i] = task.target(*pair)
     sure, asked = [False] * len(texts), list(said)
-    for part in (asked[k : k + TOGETHER] for k in range(0, len(asked), TOGETHER)):
+    for part in batches(asked, TOGETHER):
         forced = task.force([texts[i] for i in part], [said[i] for i in part])
         seen, _ = trace_forced(model, forced, reads=reads)
         state = tail.shift(seen.states, rows.delta(layer.act, seen.queries))

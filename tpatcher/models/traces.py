@@ -7,6 +7,7 @@ import torch
 from rich.progress import track
 from torch import Tensor
 
+from tpatcher.batches import batches
 from tpatcher.example import Example, text_of
 from tpatcher.models.model import Model
 from tpatcher.nets.causal import Causal
@@ -82,7 +83,7 @@ def traces(
     layer: int = -1,
     batch: int = 32,
     reads: Reads = "position",
-) -> Iterator[tuple[list[int], list[list[int]], Trace]]:
+) -> Iterator[tuple[Sequence[int], list[list[int]], Trace]]:
     """Traces of many items, batch by batch: their indices, their targets, the trace.
 
     An example is followed along its right answer (teacher forcing), a plain text along
@@ -93,8 +94,7 @@ def traces(
     # like lengths together, within windows: any stretch of the result is still a fair sample
     window = 32 * batch
     order = sorted(range(len(items)), key=lambda i: (i // window, len(texts[i])))
-    for start in range(0, len(order), batch):
-        part = order[start : start + batch]
+    for part in batches(order, batch):
         targets = targets_to_follow(model, [items[i] for i in part])
         seen = trace(model, [texts[i] for i in part], targets, layer, reads)
         if not model.task.generates:  # one answer position, whose winner is the answer
@@ -109,10 +109,10 @@ def trace_own_answers(
 ) -> Trace:
     """The trace along the model's own answers, example after example, for keys of every kind."""
     parts = []
-    batches = traces(model, [e.text for e in examples], batch=batch, reads="text")
+    found = traces(model, [e.text for e in examples], batch=batch, reads="text")
     total = -(-len(examples) // batch)
     label = "answering before any edit"
-    for part, _, seen in track(batches, label, total, transient=True, disable=not progress):
+    for part, _, seen in track(found, label, total, transient=True, disable=not progress):
         seen.owner = torch.tensor(part)[seen.owner]
         parts.append(seen)
     seen = Trace.join(parts)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+from tpatcher.batches import batches
 from tpatcher.models.model import Model
 from tpatcher.nets.tasks import TeacherForced
 from tpatcher.nets.twin import twin
@@ -28,8 +29,7 @@ def logits(model: Model, net: nn.Module, forced: TeacherForced) -> Tensor:
 @torch.inference_mode()
 def predict(model: Model, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
     """The answers of a net, a twin of the model's, in the form of the task's targets."""
-    parts = (texts[start : start + 32] for start in range(0, len(texts), 32))
-    return [one for part in parts for one in model.task.predict(net, part)]
+    return [one for part in batches(texts, 32) for one in model.task.predict(net, part)]
 
 
 def cross_entropy(logits: Tensor, forced: TeacherForced, smoothing: float = 0.0) -> Tensor:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel
 
+from tpatcher.batches import batches
 from tpatcher.errors import BadInput, NotFixed
-from tpatcher.example import Conversation, Document
+from tpatcher.example import Conversation, Document, refuse_empty
 from tpatcher.nets.generation import Generate
 from tpatcher.nets.tasks import TeacherForced, on_device
 
@@ -43,8 +44,7 @@ class Causal(Generate):
     def prompt(self, text: str) -> str:
         if isinstance(text, Conversation):
             return self._in_template(text)
-        if not text.strip():
-            raise BadInput("an empty text was given; a prompt needs at least one word")
+        refuse_empty(text)
         if not (self.tokenizer.chat_template and self.apply_template):
             return text
         return self._in_template(Conversation([{"role": "user", "content": text}]))
@@ -133,7 +133,7 @@ class Causal(Generate):
         else:
             ids = self.tokenize(str(text), verbose=False).input_ids
         size = min(size, self.context)
-        return [list(ids[i : i + size]) for i in range(0, len(ids), size)]
+        return [list(part) for part in batches(ids, size)]
 
     def read(self, texts: Sequence[Sequence[int]], begins: Sequence[int]) -> TeacherForced:
         """The batch that reads these ids, with every position in it.

@@ -165,10 +165,10 @@ def find(net: nn.Module, layer: int = -1) -> FFN:
     stack = layers(net)
     if not -len(stack) <= layer < len(stack):
         raise BadInput(f"layer {layer} asked for, but {type(net).__name__} has {len(stack)} layers")
-    return at(net, stack[layer])
+    return find_named(net, stack[layer])
 
 
-def at(net: nn.Module, name: str) -> FFN:
+def find_named(net: nn.Module, name: str) -> FFN:
     """The feed-forward matrices of the layer with this dotted name."""
     block = net.get_submodule(name)
     matrices = dict(_matrices(block))

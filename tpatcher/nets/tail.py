@@ -78,12 +78,12 @@ class Probe:
         """What was seen at the answer positions of texts whose first tokens were skipped."""
         ids = forced.inputs.get("decoder_input_ids", forced.inputs["input_ids"])
         length = ids.shape[1] - skipped
-        at = (forced.row * length + forced.column - skipped).to(self.net.device)
+        flat = (forced.row * length + forced.column - skipped).to(self.net.device)
         if self.reader is not None:
             queries = self.local.seen[self.names[0]]
             self.local.seen[self.names[0]] = self.reader.beside(queries)
         # OPT's layers see (batch·length, d) instead of (batch, length, d)
-        return {k: v.reshape(-1, v.shape[-1])[at].float() for k, v in self.local.seen.items()}
+        return {k: v.reshape(-1, v.shape[-1])[flat].float() for k, v in self.local.seen.items()}
 
 
 class LayerStub(nn.Module):

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tpatcher.errors import BadInput, UnsupportedArchitecture, unknown
-from tpatcher.example import normal
+from tpatcher.example import normal, refuse_empty
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,7 @@ class Task(ABC):
     def encode(self, texts: Sequence[str], side: str = "right", **more: Any) -> dict[str, Tensor]:
         """Token ids and mask, padded on one side; warns of texts that it has to truncate."""
         for text in texts:
-            if not text.strip():
-                raise BadInput("an empty text was given; a question needs at least one word")
+            refuse_empty(text)
             if any("\ud800" <= c <= "\udfff" for c in text):
                 raise BadInput(f"a text holds half a character: {text!r:.60}")
         options = {"padding": True, "padding_side": side, "truncation": True, **more}
@@ -184,7 +183,7 @@ class Classify(Task):
 
     def predict(self, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
         inputs = on_device(self.encode(texts), net.device)
-        return [[int(i)] for i in binary_as_two(net(**inputs).logits).argmax(-1)]
+        return [[int(i)] for i in _binary_as_two(net(**inputs).logits).argmax(-1)]
 
     def decode(self, targets: Sequence[Sequence[int]]) -> list[str]:
         return [self.labels[i] for (i,) in targets]
@@ -201,7 +200,7 @@ class Classify(Task):
         return TeacherForced(inputs, row, column, tokens, torch.zeros_like(row))
 
     def logits(self, output: Any, forced: TeacherForced) -> Tensor:
-        return binary_as_two(output.logits)[forced.row]
+        return _binary_as_two(output.logits)[forced.row]
 
     def dummy_targets(self, n: int) -> list[list[int]]:
         return [[0]] * n
@@ -215,7 +214,7 @@ class Classify(Task):
         return {**inputs, "attention_mask": torch.ones_like(inputs["input_ids"])}
 
     def flatten_logits(self, logits: Tensor) -> Tensor:
-        return binary_as_two(logits)
+        return _binary_as_two(logits)
 
 
 def on_device(inputs: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
@@ -223,7 +222,7 @@ def on_device(inputs: Mapping[str, Tensor], device: torch.device) -> dict[str, T
     return {name: tensor.to(device) for name, tensor in inputs.items()}
 
 
-def binary_as_two(logits: Tensor) -> Tensor:
+def _binary_as_two(logits: Tensor) -> Tensor:
     """A single yes/no logit as two: 0 for no, itself for yes."""
     if logits.shape[-1] > 1:
         return logits

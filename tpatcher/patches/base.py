@@ -20,7 +20,7 @@ COUNTS = (torch.int64, torch.int32)
 NAMED = "named"  # marks a field that maps names to tensors; stored as "field/name"
 
 
-def frozen_copy(tensor: Tensor) -> Tensor:
+def _frozen_copy(tensor: Tensor) -> Tensor:
     """A copy on the CPU that shares its storage with nothing."""
     return tensor.detach().cpu().clone().contiguous()
 
@@ -41,9 +41,9 @@ class Patch(ABC):
         for f in fields(self):  # tensors of its own, which nobody else changes
             held = getattr(self, f.name)
             if isinstance(held, Tensor):
-                object.__setattr__(self, f.name, frozen_copy(held))
+                object.__setattr__(self, f.name, _frozen_copy(held))
             elif f.metadata.get(NAMED):
-                object.__setattr__(self, f.name, {k: frozen_copy(t) for k, t in held.items()})
+                object.__setattr__(self, f.name, {k: _frozen_copy(t) for k, t in held.items()})
         self._refuse_nonsense()
         if not self.id:
             object.__setattr__(self, "id", self.checksum[:12])

@@ -108,15 +108,15 @@ class Service:
             self.metrics.firings.labels(str(fix)).inc()
 
 
-async def get_service(request: Request) -> Service:
+async def _get_service(request: Request) -> Service:
     """The service behind a request."""
     return request.app.state.service  # type: ignore[no-any-return]
 
 
-ServiceDep = Annotated[Service, Depends(get_service)]
+ServiceDep = Annotated[Service, Depends(_get_service)]
 
 
-def require(role: Role) -> Callable[..., Awaitable[Caller]]:
+def _require(role: Role) -> Callable[..., Awaitable[Caller]]:
     """A dependency: the caller, who must have this role and not call too often."""
 
     async def caller(
@@ -139,7 +139,7 @@ def require(role: Role) -> Callable[..., Awaitable[Caller]]:
     return caller
 
 
-Answerer = Annotated[Caller, Depends(require("answer"))]
-Reporter = Annotated[Caller, Depends(require("report"))]
-Fixer = Annotated[Caller, Depends(require("fix"))]
-Admin = Annotated[Caller, Depends(require("admin"))]
+Answerer = Annotated[Caller, Depends(_require("answer"))]
+Reporter = Annotated[Caller, Depends(_require("report"))]
+Fixer = Annotated[Caller, Depends(_require("fix"))]
+Admin = Annotated[Caller, Depends(_require("admin"))]

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from tpatcher.batches import batches
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.example import Conversation, Example
 from tpatcher.models.model import Model, is_last
@@ -237,8 +238,7 @@ def _suspects(after: Model, patch: Patch, places: Sequence[int]) -> list[int]:
     felt = mine.response(torch.cat([p.queries for _, p in known])) > 2 * min(beta, -1.0)
     touched = felt.any(-1).split([len(p.queries) for _, p in known])
     reached = [one for one, hit in zip(known, touched, strict=True) if hit.any()]
-    for start in range(0, len(reached), 256):
-        part = reached[start : start + 256]
+    for part in batches(reached, 256):
         delta = rows.delta(layer.act, torch.cat([p.queries for _, p in part]))
         states = torch.cat([p.states for _, p in part]).to(after.net.device)
         logits = after.tail(after.tail.shift(states, delta.to(after.net.device)))

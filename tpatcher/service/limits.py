@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tpatcher.errors import BadInput, Busy
+from tpatcher.example import refuse_empty
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,7 @@ class Limits:
         for text in texts:
             if len(text) > self.text:
                 raise BadInput(f"a text has {len(text)} characters; {self.text} are allowed")
-            if not text.strip():
-                raise BadInput("an empty text was given; it needs at least one word")
+            refuse_empty(text)
 
 
 class Rate:

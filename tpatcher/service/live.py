@@ -245,7 +245,7 @@ class LiveModel:
                 parent=now.head,
                 who=who,
                 key=key,
-                report={"certificate": patch.certificate.to_json(), "guard": verdict.to_json()},
+                checks={"certificate": patch.certificate.to_json(), "guard": verdict.to_json()},
                 settings=deployment.editor.knobs(),
             )
             self._switch(now, Snapshot.of(deployment, id, (*now.ids, id), after, now.damaged))
@@ -334,5 +334,5 @@ def _repeated(past: Fix, example: Example, key: str) -> FixResult:
     """The result of an earlier request with the same key, which is for one request only."""
     if past.example != example:
         raise BadInput(f"Idempotency-Key {key!r} was used for another fix, number {past.id}")
-    verdict = Verdict(**past.report["guard"])
-    return FixResult(past.id, past.report["certificate"], verdict, repeated=True)
+    verdict = Verdict(**past.checks["guard"])
+    return FixResult(past.id, past.checks["certificate"], verdict, repeated=True)

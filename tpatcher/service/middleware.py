@@ -67,7 +67,7 @@ class StoppingMiddleware:
             if scope["type"] != "http" or began:
                 raise
             message = "the service is stopping; look whether this was done before you repeat it"
-            await send_error(send, 503, "Stopping", message)
+            await _send_error(send, 503, "Stopping", message)
 
 
 class HeadersMiddleware:
@@ -106,7 +106,7 @@ class AccessMiddleware:
         headers = {k.lower(): v.decode("latin-1") for k, v in scope["headers"]}
         if not self.access.tokens and not _is_local(scope, headers):
             message = "without tokens this service answers its own machine only"
-            await send_error(send, 403, "Denied", message)
+            await _send_error(send, 403, "Denied", message)
             return
         if self._knows(headers.get(b"authorization", "")):
             try:
@@ -114,13 +114,13 @@ class AccessMiddleware:
                     body = await self._read(receive, headers.get(b"content-length", "0"))
             except TimeoutError:
                 limit = f"{self.limits.body_seconds:g} s"
-                await send_error(send, 408, "TooSlow", f"the body was not there after {limit}")
+                await _send_error(send, 408, "TooSlow", f"the body was not there after {limit}")
                 return
             except ConnectionError:
                 return
             if body is None:
                 message = f"a body may have {self.limits.body} bytes"
-                await send_error(send, 413, "TooLarge", message)
+                await _send_error(send, 413, "TooLarge", message)
                 return
         else:  # the route will say so, if it needs a token
             body, send = b"", _closing(send)
@@ -182,7 +182,7 @@ def _is_local(scope: Scope, headers: dict[bytes, str]) -> bool:
     )
 
 
-async def send_error(send: Send, status: int, kind: str, message: str) -> None:
+async def _send_error(send: Send, status: int, kind: str, message: str) -> None:
     """Answer with an error before any route was reached."""
     body = json.dumps({"error": {"type": kind, "message": message}}).encode()
     headers = [(b"content-type", b"application/json"), (b"connection", b"close")]

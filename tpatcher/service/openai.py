@@ -156,7 +156,7 @@ async def completions(
 
 
 def _check_generates(service: Service) -> None:
-    if service.task.name == "classify":
+    if not service.task.generates:
         raise BadInput("this model classifies and does not write; use /v1/answer")
 
 

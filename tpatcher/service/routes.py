@@ -218,17 +218,17 @@ async def rollback(
 @ROUTER.get("/model", responses=errors())
 async def model(service: ServiceDep, caller: Answerer) -> dict[str, Any]:
     """The model that is served, its labels, and the caller's role."""
-    base, now = service.live.base_model, service.live.now
+    served, now = service.live.base_model, service.live.now
     return {
-        "name": base.name,
-        "fingerprint": base.base.fingerprint,
-        "task": base.task.name,
-        "labels": getattr(base.task, "labels", None),
+        "name": served.name,
+        "fingerprint": served.base.fingerprint,
+        "task": served.task.name,
+        "labels": getattr(served.task, "labels", None),
         "head": now.head,
         "fixes": len(now.ids),
         "role": caller.role,
         "shadow": now.deployment.guard.rules.shadow,
-        "chat": bool(base.task.generates and base.tokenizer.chat_template),
+        "chat": bool(served.task.generates and served.tokenizer.chat_template),
     }
 
 

@@ -150,16 +150,16 @@ class FixDetails(BaseModel):
     rephrasings: list[str]
     editor: str
     settings: dict[str, Any]
-    report: dict[str, Any]
+    checks: dict[str, Any]
     who: str
     at: str
 
     @classmethod
     def of(cls, fix: Fix, live: bool, with_texts: bool) -> "FixDetails":
         """A fix; without `with_texts`, no words of others that the guard found are in it."""
-        example, report = fix.example, fix.report
-        if not with_texts and isinstance(guard := report.get("guard"), dict):
-            report = {**report, "guard": {k: v for k, v in guard.items() if k not in OTHERS_TEXTS}}
+        example, checks = fix.example, fix.checks
+        if not with_texts and isinstance(guard := checks.get("guard"), dict):
+            checks = {**checks, "guard": {k: v for k, v in guard.items() if k not in OTHERS_TEXTS}}
         return cls(
             id=fix.id,
             live=live,
@@ -168,7 +168,7 @@ class FixDetails(BaseModel):
             rephrasings=list(example.rephrasings) if example else [],
             editor=fix.editor,
             settings=fix.settings,
-            report=report,
+            checks=checks,
             who=fix.who,
             at=fix.at,
         )

@@ -1,4 +1,7 @@
-"""Sequential Model Editing: fix each mistake as it comes (paper, Sections 3 and 5.1)."""
+"""Do I know the order of mistakes? Sequential Model Editing: each is fixed as it comes.
+
+The paper defines it in Section 3 and its metrics in Section 5.1.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

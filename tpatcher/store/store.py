@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from tpatcher.batches import batches
 from tpatcher.errors import Damaged, NotFound, NotStored, StaleHead, WrongBase
 from tpatcher.example import Example
 from tpatcher.patches import from_bytes, pack
@@ -46,7 +47,7 @@ class Fix:
     editor: str
     settings: dict[str, Any]
     example: Example | None
-    report: dict[str, Any]
+    checks: dict[str, Any]  # the certificate, and what the guard found
     who: str
     at: str
 
@@ -103,14 +104,14 @@ class Store:
         parent: int | None = None,
         who: str = "",
         settings: Mapping[str, Any] | None = None,
-        report: Mapping[str, Any] | None = None,
+        checks: Mapping[str, Any] | None = None,
         key: str | None = None,
     ) -> int:
         """Keep a patch and make it live; it is on the disk when this returns its number.
 
         `parent` is the head that the patch was made for: `StaleHead` if that is no longer it.
         """
-        row = {**self._row(patch, settings, report), "key": key}
+        row = {**self._row(patch, settings, checks), "key": key}
         with self.writing() as connection:
             return self.add_entry(connection, "append", parent=parent, who=who, payload=row)
 
@@ -245,15 +246,15 @@ class Store:
         self,
         patch: Patch,
         settings: Mapping[str, Any] | None = None,
-        report: Mapping[str, Any] | None = None,
+        checks: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        report = patch.certificate.to_json() if report is None else report
+        checks = patch.certificate.to_json() if checks is None else checks
         return {
             "editor": patch.editor,
             "settings": _json(settings or {}),
             "example": _json(patch.example.to_json()) if patch.example else None,
             "tensors": patch.to_bytes(),
-            "report": _json(report),
+            "report": _json(checks),  # the name that the column has in stores
             "base": self.base.fingerprint,
             "key": None,
         }
@@ -326,10 +327,10 @@ def as_fix(row: sa.Row[Any]) -> Fix:
     """A row of `LISTED` as a fix."""
     try:
         example = Example.from_json(json.loads(row.example)) if row.example else None
-        settings, report = json.loads(row.settings), json.loads(row.report)
+        settings, checks = json.loads(row.settings), json.loads(row.report)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Damaged(f"fix {row.id} cannot be read: {error!r}") from error
-    return Fix(row.id, row.editor, settings, example, report, row.who, row.at)
+    return Fix(row.id, row.editor, settings, example, checks, row.who, row.at)
 
 
 def _json(value: Mapping[str, Any]) -> str:
@@ -340,6 +341,5 @@ def _rows(
     connection: sa.Connection, query: sa.Select[Any], ids: Iterable[int]
 ) -> Iterator[sa.Row[Any]]:
     """The patches of these numbers, read 500 at a time: a query may not name much more."""
-    numbers = sorted(ids)
-    for start in range(0, len(numbers), 500):
-        yield from connection.execute(query.where(PATCH.c.id.in_(numbers[start : start + 500])))
+    for part in batches(sorted(ids), 500):
+        yield from connection.execute(query.where(PATCH.c.id.in_(part)))

@@ -83,8 +83,12 @@ def test_a_fix_leaves_every_position_of_the_memory_alone() -> None:
     patch = editor.edit(model, tp.Example("When?", "No"))
     assert patch.certificate.memory_changed == 0
     assert patch.certificate.memory.keys() == {
-        "answers", "prompts", "documents", "background", "sampled"
-    }  # fmt: skip
+        "answers",
+        "prompts",
+        "documents",
+        "background",
+        "sampled",
+    }
     model.push(patch)
     ids = torch.tensor([model.task.tokenize(str(document)).input_ids])
     with torch.no_grad():

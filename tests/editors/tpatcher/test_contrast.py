@@ -6,8 +6,14 @@ import tpatcher as tp
 from tests.helpers import TEXTS, fresh
 from tpatcher.editors.tpatcher import MaxMargin
 
-TRAFFIC = [*TEXTS, *(f"{ask} of {city} ?" for ask in ("the river", "the bird", "the dog")
-                     for city in ("rome", "lima", "paris", "madrid"))]  # fmt: skip
+TRAFFIC = [
+    *TEXTS,
+    *(
+        f"{ask} of {city} ?"
+        for ask in ("the river", "the bird", "the dog")
+        for city in ("rome", "lima", "paris", "madrid")
+    ),
+]
 
 
 @pytest.mark.parametrize("name", ["bert", "bart", "gpt2"])

@@ -111,9 +111,13 @@ def trained(held_out: list[float], right: list[bool], **fields: Any) -> int:
 
     torch.manual_seed(0)
     _, steps = Scripted(**fields).train(
-        views_of(torch.randn(1, 8)), [torch.randn(50, 8)], [torch.randn(5, 8)], nn.GELU(), no_loss,
+        views_of(torch.randn(1, 8)),
+        [torch.randn(50, 8)],
+        [torch.randn(5, 8)],
+        nn.GELU(),
+        no_loss,
         lambda rows: next(answers),
-    )  # fmt: skip
+    )
     return steps
 
 
@@ -278,7 +282,7 @@ def test_training_leaves_no_gradient_behind() -> None:
 def test_the_papers_preset_fixes_real_mistakes(name: str) -> None:
     model = tp.load(name)
     split = tp.data.dataset(name)
-    known, memory = split.retained(tr=200, memory=1500)
+    known, memory = split.retained(n_train=200, memory_size=1500)
     editor = tp.TPatcher(Paper()).fit(model, memory)
     right = model.correct(split.edit[:12])
     mistakes = [e for e, ok in zip(split.edit, right, strict=False) if not ok][:3]

@@ -32,9 +32,12 @@ def cached(model: tp.Model, text: str, answer: str, radius: float) -> CachedAnsw
     with torch.no_grad():
         embedding = scope(inputs, mask)[0]
     return CachedAnswer(
-        example=tp.Example(text, answer), editor="sera", answer=answer, embedding=embedding,
+        example=tp.Example(text, answer),
+        editor="sera",
+        answer=answer,
+        embedding=embedding,
         scope=scope.state_dict(),
-    )  # fmt: skip
+    )
 
 
 def test_cached_answer_inside_and_own_answer_outside() -> None:

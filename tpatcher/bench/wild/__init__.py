@@ -1,1 +1,1 @@
-"""WILD: a language model edited in one long stream, and asked as people ask (Yang et al. 2025)."""
+"""Do I ask as people ask? WILD: a model edited in one long stream (Yang et al. 2025)."""

@@ -1,4 +1,4 @@
-"""Ordinary text of many kinds, written for this project: what a language model must keep to."""
+"""Is it ordinary text? Of many kinds, written for this project: what a model must keep to."""
 
 from functools import cache
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Corrections that people made in other tools: one file for each tool, all giving the same."""
+"""Do I know what another tool exports? Corrections that people made, one file for each tool."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

@@ -20,7 +20,7 @@ def corrections(row: Row, names: Names) -> list[Correction]:
     answer = words(cells.get(names.answer or "answer"))
     if text is None or answer is None:
         raise BadInput(f"an annotation needs question and answer; found {', '.join(row)}")
-    return [Correction(unquoted(text), unquoted(answer))]
+    return [Correction(_unquoted(text), _unquoted(answer))]
 
 
 def write(examples: Iterable[Example]) -> Iterator[str]:
@@ -51,6 +51,6 @@ def quoted(cell: str) -> str:
     return f"'{cell}" if cell.startswith(FORMULA) else cell
 
 
-def unquoted(cell: str) -> str:
+def _unquoted(cell: str) -> str:
     """The text that `quoted` was given."""
     return cell[1:] if cell[:1] == "'" and cell[1:].startswith(FORMULA) else cell

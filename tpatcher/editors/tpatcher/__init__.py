@@ -1,11 +1,11 @@
-"""T-Patcher (Huang et al., Transformer-Patcher: One Mistake Worth One Neuron, ICLR 2023)."""
+"""Is it Transformer-Patcher? One mistake worth one neuron (Huang et al., ICLR 2023)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
-from tpatcher.editors.base import Editor
+from tpatcher.editors.base import Editor, with_fields
 from tpatcher.editors.tpatcher.max_margin import MaxMargin
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes
@@ -29,11 +29,11 @@ PRESETS: dict[str, Callable[..., Solver]] = {
 __all__ = ["PRESETS", "MaxMargin", "Paper", "Solver", "TPatcher", "solver"]
 
 
-def solver(name: str, **fields: object) -> Solver:
+def solver(name: str = "fast", **fields: object) -> Solver:
     """A solver by the name that the command line's `--preset` has for it."""
     if name not in PRESETS:
         raise unknown("preset", name, PRESETS)
-    return PRESETS[name](**fields)
+    return with_fields(PRESETS[name], f"the solver {name}", fields)
 
 
 @dataclass

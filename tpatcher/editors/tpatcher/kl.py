@@ -24,7 +24,7 @@ def kl_loss(
     memory: Memory,
     past: PastFixes,
     batch: int = 512,
-    most: int = 100,
+    limit: int = 100,
     seed: int = 0,
 ) -> Callable[[Rows], Tensor]:
     """KL(f_{t-1} ‖ f_t) as a loss of new neurons; each call draws memory queries and past edits."""
@@ -37,11 +37,11 @@ def kl_loss(
     held, device = memory.states, mistake.model.net.device
     draw = random.Random(f"{seed} {mistake.example.text}")  # other queries in every edit
 
-    def some(rows: int, most: int) -> list[int]:
-        return draw.sample(range(rows), min(most, rows))
+    def some(rows: int, limit: int) -> list[int]:
+        return draw.sample(range(rows), min(limit, rows))
 
     def loss(rows: Rows) -> Tensor:
-        known, old = some(memory.split, batch), some(len(past.queries), most)
+        known, old = some(memory.split, batch), some(len(past.queries), limit)
         queries = torch.cat(
             [memory.queries[known].float().to(device), past.queries[old].to(device)]
         )

@@ -93,10 +93,8 @@ class Trained(Editor):
         progress = self._resume(learner, optimizer)
         if not progress.finished:
             train, held = self._divide(examples, held_out)
-            self._train(
-                model, learner, optimizer, progress, TrainingEdits(model, train),
-                TrainingEdits(model, held),
-            )  # fmt: skip
+            edits, checks = TrainingEdits(model, train), TrainingEdits(model, held)
+            self._train(model, learner, optimizer, progress, edits, checks)
         self.state = _copied(learner.state_dict())
         return self
 

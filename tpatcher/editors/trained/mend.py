@@ -64,7 +64,7 @@ class Mend(HyperEditor):
         for stack in stacks:
             depth = len(model.net.get_submodule(stack))  # type: ignore[arg-type]
             for i in range(max(0, depth - last), depth):
-                layer = ffn.at(model.net, f"{stack}.{i}")
+                layer = ffn.find_named(model.net, f"{stack}.{i}")
                 matrices = (layer.first, layer.up, layer.second)
                 found += [f"{name}.weight" for name in matrices if name]
         return found

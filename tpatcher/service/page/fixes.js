@@ -49,10 +49,10 @@ function item(one, open) {
   const details = make("details", {"data-id": one.id},
     make("summary", {}, (one.who ? "by " + one.who + ", " : "") + new Date(one.at).toLocaleString()));
   const fill = () => {
-    const report = one.report || {};
-    if (report.guard && report.certificate && details.childElementCount === 1)
+    const checks = one.checks || {};
+    if (checks.guard && checks.certificate && details.childElementCount === 1)
       details.append(make("ul", {class: "checked"}, ...checked({
-        guard: {flipped: [], nearest: [], ...report.guard}, certificate: report.certificate, answer: one.answer})));
+        guard: {flipped: [], nearest: [], ...checks.guard}, certificate: checks.certificate, answer: one.answer})));
   };
   details.addEventListener("toggle", fill);
   if (open) { details.open = true; fill(); }
