@@ -10,7 +10,6 @@ from torch import Tensor
 from tpatcher.batches import batches
 from tpatcher.example import Example, text_of
 from tpatcher.models.model import Model
-from tpatcher.nets.causal import Causal
 from tpatcher.nets.reading import Reads
 from tpatcher.nets.tasks import TeacherForced
 
@@ -57,7 +56,7 @@ def trace_forced(
     For the last layer, both are without that layer's patches.
     """
     probe, tail = model.probe(layer, reads), model.tail
-    if tail and isinstance(model.task, Causal):
+    if tail and model.task.generates:  # the head at the answer positions alone
         seen = probe.seen(forced)
         logits = tail(tail.state(seen))
     else:

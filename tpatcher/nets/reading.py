@@ -5,10 +5,13 @@ It comes from layers that no patch of the last layer changes, so cached answers 
 
 | net | s at a position |
 |---|---|
-| encoder-decoder | the mean of the encoder's states that the decoder is given |
+| encoder-decoder | the mean of the encoder's states, and that of the words it reads |
 | generating decoder | the mean of an early layer's queries, here and just before |
 | any other | the mean of the last layer's queries over the whole text |
 | one with a sentence encoder beside it | the encoder's vector of the whole text |
+
+Words are the net's own input embeddings. Of two questions about one subject the encoder's states
+are much alike; which words they are of is what tells them apart.
 """
 
 import inspect
@@ -42,24 +45,26 @@ class TextLayer(DynamicLayer):  # type: ignore[misc]
 
 
 class TextReader:
-    """Knows the text's state while a net runs. Every thread that runs the net has its own."""
+    """Knows the text's state while a net runs. Every thread that runs the net has its own.
+
+    A decoder is given the encoder's states and not the words. So what was read of a text is kept
+    by the encoder's state of its first token; beams only copy those.
+    """
 
     def __init__(self, kind: Literal["encoder", "running", "whole"]) -> None:
-        self.kind, self.local = kind, threading.local()
+        self.kind, self.local, self.lock = kind, threading.local(), threading.Lock()
+        self._read: OrderedDict[bytes, Tensor] = OrderedDict()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TextReader, (self.kind,)  # a copy of a net has a reader of its own
+        return type(self), (self.kind,)  # a copy of a net has a reader of its own
 
     def begin(self, net: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Before the net runs: note its mask, its cache and the states it is given."""
-        named = dict(zip(inspect.signature(net.forward).parameters, args, strict=False)) | kwargs
-        here = self.local
-        mask = named.get("attention_mask")
-        here.mask = mask if mask is not None and mask.dim() == 2 else None
-        here.states = here.cache = None
+        named, here = _named(net, args, kwargs), self.local
+        here.mask, here.states, here.cache = _mask(named), None, None
         if self.kind == "encoder":
-            given = named.get("encoder_outputs")
-            here.states = given[0] if given is not None else None
+            if (given := named.get("encoder_outputs")) is not None:
+                self._recall(given[0])
             return None
         tokens = named.get("input_ids")
         here.batch = len(named["inputs_embeds"] if tokens is None else tokens)
@@ -71,9 +76,40 @@ class TextReader:
             here.cache = kwargs["past_key_values"] = DynamicCache(config=config)
         return args, kwargs
 
-    def encoded(self, encoder: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        """After the encoder has run: its states are what the text is read from."""
-        self.local.states = output[0]
+    def encoded(
+        self, encoder: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> None:
+        """After the encoder has run: its states and its words are what the text is read from."""
+        here, named = self.local, _named(encoder, args, kwargs)
+        here.given, here.vectors = output[0], self.vectors(encoder, named, output[0])
+        if torch.compiler.is_exporting():  # a graph has the encoder in it
+            return
+        with self.lock:
+            for first, vector in zip(output[0][:, 0], here.vectors, strict=True):
+                self._read[_bytes(first)] = vector
+            while len(self._read) > KEPT:
+                self._read.popitem(last=False)
+
+    def vectors(self, encoder: nn.Module, named: dict[str, Any], states: Tensor) -> Tensor:
+        """s (B, w) of the texts that an encoder has made these states of."""
+        mask, words = _mask(named), named.get("inputs_embeds")
+        if words is None:
+            words = encoder.get_input_embeddings()(named["input_ids"])  # type: ignore[operator]
+        return torch.cat([_mean(states, mask), _mean(words, mask)], dim=-1)
+
+    def _recall(self, states: Tensor) -> None:
+        """The vectors of the texts that these encoder states came from."""
+        here = self.local
+        if states is getattr(here, "given", None):
+            return
+        with self.lock:
+            found = [self._read.get(_bytes(first)) for first in states[:, 0]]
+        if any(vector is None for vector in found):
+            raise BadInput(
+                "these encoder_outputs were not made by this model, or long ago, and fixes read "
+                "the text itself: give input_ids"
+            )
+        here.given, here.vectors = states, torch.stack(found)  # type: ignore[arg-type]
 
     def passed(self, matrix: nn.Module, args: tuple[Tensor, ...]) -> None:
         """Before the early layer's first matrix: its queries join those of earlier passes."""
@@ -93,17 +129,17 @@ class TextReader:
     def state(self, queries: Tensor) -> Tensor:
         """s at every position of the last layer's queries, of their shape but for the width."""
         here = self.local
+        if self.kind == "encoder":
+            return _everywhere(here.vectors, queries)
         states = (queries if self.kind == "whole" else here.states).float().to(queries.device)
         if states.dim() == 2:  # OPT's layers see (batch·length, d)
             states = states.view(here.batch, -1, states.shape[-1])
+        if self.kind == "whole":
+            return _everywhere(_mean(states, here.mask), queries)
         mask = torch.ones(states.shape[:2]) if here.mask is None else here.mask
         weight = mask[:, : states.shape[1], None].to(states)
-        batch, length = len(states), queries.numel() // (queries.shape[-1] * len(states))
-        if self.kind == "running":
-            total, count = _recent(states * weight, length), _recent(weight, length)
-        else:
-            total, count = (states * weight).sum(1, keepdim=True), weight.sum(1, keepdim=True)
-        mean = (total / count.clamp(min=1)).expand(batch, length, -1)
+        length = queries.numel() // (queries.shape[-1] * len(states))
+        mean = _recent(states * weight, length) / _recent(weight, length).clamp(min=1)
         return mean.reshape(*queries.shape[:-1], mean.shape[-1])
 
     def beside(self, queries: Tensor) -> Tensor:
@@ -112,16 +148,11 @@ class TextReader:
 
 
 class SentenceReader(TextReader):
-    """A reader of the vector that a sentence encoder beside the net has for the text.
-
-    A decoder is given the encoder's states and no text. So it is noted which text the states of a
-    first token came from; beams only copy those.
-    """
+    """A reader of the vector that a sentence encoder beside the net has for the text."""
 
     def __init__(self, kind: Literal["encoder", "whole"], sentences: Sentences) -> None:
         super().__init__(kind)
         self.sentences = sentences
-        self._asked: OrderedDict[bytes, str] = OrderedDict()  # texts by what they were encoded to
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SentenceReader, (self.kind, self.sentences)
@@ -129,48 +160,25 @@ class SentenceReader(TextReader):
     def begin(self, net: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         super().begin(net, args, kwargs)
         if self.kind == "whole":
-            self.local.texts = self._texts(net, args, kwargs)
-        elif self.local.states is not None:
-            self.local.texts = [self._origin(first) for first in self.local.states[:, 0]]
+            self.local.vectors = self._of(_named(net, args, kwargs))
 
-    def heard(
-        self, encoder: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
-    ) -> None:
-        """After the net's own encoder has run: note which text its states came from."""
-        here = self.local
-        here.texts = self._texts(encoder, args, kwargs)
-        for first, text in zip(output[0][:, 0], here.texts, strict=True):
-            self._asked[_bytes(first)] = text
-        while len(self._asked) > KEPT:
-            self._asked.popitem(last=False)
+    def vectors(self, encoder: nn.Module, named: dict[str, Any], states: Tensor) -> Tensor:
+        return self._of(named)
 
     def state(self, queries: Tensor) -> Tensor:
-        vectors = self.sentences.of(self.local.texts).to(queries.device)
-        batch, width = vectors.shape
-        length = queries.numel() // (queries.shape[-1] * batch)
-        return vectors[:, None].expand(batch, length, width).reshape(*queries.shape[:-1], width)
+        return _everywhere(self.local.vectors, queries)
 
-    def _texts(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-        named = dict(zip(inspect.signature(module.forward).parameters, args, strict=False)) | kwargs
+    def _of(self, named: dict[str, Any]) -> Tensor:
         if named.get("input_ids") is None:
             raise BadInput("fixes read the text by a sentence encoder: give input_ids, no embeds")
-        return self.sentences.texts(named["input_ids"])
-
-    def _origin(self, first: Tensor) -> str:
-        text = self._asked.get(_bytes(first))
-        if text is None:
-            raise BadInput(
-                "these encoder_outputs were not made by this model, or long ago; fixes read the "
-                "text by a sentence encoder: give input_ids"
-            )
-        return text
+        return self.sentences.of(self.sentences.texts(named["input_ids"]))
 
 
 def read_by(net: PreTrainedModel, sentences: Sentences) -> None:
     """Have all keys that read the text read it by a sentence encoder, from now on."""
     if net.config.is_encoder_decoder:
         reader = SentenceReader("encoder", sentences)
-        net.get_encoder().register_forward_hook(reader.heard, with_kwargs=True)
+        net.get_encoder().register_forward_hook(reader.encoded, with_kwargs=True)
     elif net.can_generate():
         raise BadInput(
             "a sentence encoder reads whole texts, but a language model's text grows with every "
@@ -187,7 +195,7 @@ def install(net: PreTrainedModel) -> TextReader:
         return known
     if net.config.is_encoder_decoder:
         reader = TextReader("encoder")
-        net.get_encoder().register_forward_hook(reader.encoded)
+        net.get_encoder().register_forward_hook(reader.encoded, with_kwargs=True)
     elif net.can_generate():
         reader = TextReader("running")
         _early_matrix(net).register_forward_pre_hook(reader.passed)
@@ -212,6 +220,7 @@ def remove(net: PreTrainedModel) -> None:
             for key in [k for k, hook in hooks.items() if _owner(hook) is reader]:
                 del hooks[key]
                 module._forward_pre_hooks_with_kwargs.pop(key, None)
+                module._forward_hooks_with_kwargs.pop(key, None)
 
 
 def widen(net: PreTrainedModel, layer: ffn.FFN, rows: Rows) -> None:
@@ -229,8 +238,36 @@ def text_width(net: PreTrainedModel) -> int:
     if isinstance(reader := _installed(net), SentenceReader):
         return reader.sentences.width
     if net.config.is_encoder_decoder:
-        return int(net.config.hidden_size)
+        words: Any = net.get_encoder().get_input_embeddings()
+        return int(net.config.hidden_size) + int(words.weight.shape[-1])
     return ffn.find(net).width
+
+
+def _named(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """What a module is called with, by name."""
+    return dict(zip(inspect.signature(module.forward).parameters, args, strict=False)) | kwargs
+
+
+def _mask(named: dict[str, Any]) -> Tensor | None:
+    mask = named.get("attention_mask")
+    return mask if mask is not None and mask.dim() == 2 else None
+
+
+def _mean(tokens: Tensor, mask: Tensor | None) -> Tensor:
+    """The mean over each text (B, T, d), in float32; without a mask all of it counts."""
+    tokens = tokens.float()
+    if mask is None:
+        return tokens.mean(1)
+    weight = mask[:, : tokens.shape[1], None].to(tokens)
+    return (tokens * weight).sum(1) / weight.sum(1).clamp(min=1)
+
+
+def _everywhere(vectors: Tensor, queries: Tensor) -> Tensor:
+    """A vector of each text (B, w) at every position of its queries."""
+    batch, width = vectors.shape
+    length = queries.numel() // (queries.shape[-1] * batch)
+    spread = vectors.to(queries.device)[:, None].expand(batch, length, width)
+    return spread.reshape(*queries.shape[:-1], width)
 
 
 def _recent(states: Tensor, length: int) -> Tensor:

@@ -40,6 +40,12 @@ class Probe:
         for name in names:
             module = self.net.get_submodule(name)
             module.register_forward_pre_hook(self._remember(name), with_kwargs=True)
+        head = self.net.get_output_embeddings() if self.net.can_generate() else None
+        if head is not None and not self.keeps_logits:
+            head.register_forward_pre_hook(self._last_alone)
+
+    def _last_alone(self, head: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        return (args[0][:, -1:], *args[1:]) if self.local.without_logits else None
 
     def _remember(self, name: str) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -49,18 +55,20 @@ class Probe:
 
     def run(self, forced: TeacherForced, **options: Any) -> tuple[Any, dict[str, Tensor]]:
         """The net's output, and what entered each named module at the answer positions."""
-        self.local.seen = {}
+        self.local.seen, self.local.without_logits = {}, False
         output = self.net(**forced.on(self.net.device), **options)
         return output, self._at(forced)
 
     @torch.no_grad()
     def seen(self, forced: TeacherForced) -> dict[str, Tensor]:
-        """What entered each named module of a decoder at the answer positions.
+        """What entered each named module at the answer positions: no logits are worked out.
 
-        What its texts begin with is run once for all of them, and no logits are worked out.
+        What the texts of a decoder begin with is run once for all of them.
         """
-        self.local.seen = {}
-        inputs, skipped = self.beginnings.shortened(forced)
+        self.local.seen, self.local.without_logits = {}, True
+        inputs, skipped = dict[str, Any](forced.on(self.net.device)), 0
+        if not self.net.config.is_encoder_decoder:
+            inputs, skipped = self.beginnings.shortened(forced)
         self.net(**inputs, **({"logits_to_keep": 1} if self.keeps_logits else {}))
         return self._at(forced, skipped)
 

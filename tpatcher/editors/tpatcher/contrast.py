@@ -10,6 +10,8 @@ from tpatcher.editors.tpatcher.mistake import Mistake
 from tpatcher.editors.tpatcher.phrases import Phrases
 from tpatcher.models.traces import Trace, targets_to_follow, trace
 
+FOLLOWED = 8  # sisters that are followed along the model's own answer
+
 
 @dataclass(frozen=True)
 class Contrast:
@@ -39,10 +41,15 @@ class Contrast:
             seen = trace(mistake.model, texts, targets, here.layer, here.reads)
         else:
             seen = _along_target(mistake, texts)
-            given = by_kind.get("given", [])[:limit]
-            if given:  # what a user names is followed along its own answer too, which takes a run
-                own = targets_to_follow(mistake.model, given)
-                along = trace(mistake.model, given, own, here.layer, here.reads)
+            # what a user names is followed along its own answer too, which takes a run, and so are
+            # a few others: a neuron for a later token must not fire in the middle of their answers
+            some = [i for i, kind in enumerate(kinds) if kind == "given"]
+            some += [i for i, kind in enumerate(kinds) if kind == "sisters"][:FOLLOWED]
+            if some:
+                asked = [texts[i] for i in some]
+                own = targets_to_follow(mistake.model, asked)
+                along = trace(mistake.model, asked, own, here.layer, here.reads)
+                along.owner = torch.tensor(some)[along.owner]
                 seen = Trace.join([seen, along])
         return cls(texts, kinds, seen)
 

@@ -172,7 +172,7 @@ class Memory:
         variance, ridge = sigma.diagonal(), torch.empty(d, dtype=sigma.dtype, device=sigma.device)
         query, text = slice(0, d - self.text_width), slice(d - self.text_width, d)
         ridge[query] = (QUERY_RIDGE if self.text_width else RIDGE) * variance[query].mean()
-        ridge[text] = RIDGE * variance[text].mean()
+        ridge[text] = RIDGE * variance[text]  # states and words differ in size
         return torch.linalg.cholesky(sigma + torch.diag(ridge + 1e-12))
 
     def near(self, device: torch.device) -> "Memory":
