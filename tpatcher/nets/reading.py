@@ -14,6 +14,7 @@ It comes from layers that no patch of the last layer changes, so cached answers 
 import inspect
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Any, Literal
 
 import torch
@@ -39,6 +40,10 @@ class TextLayer(DynamicLayer):  # type: ignore[misc]
 
     As part of the cache it is reordered by beams and cropped by assisted decoding like any other.
     """
+
+
+class Enough(Exception):
+    """The text's state is known: the net need not run on."""
 
 
 class TextReader:
@@ -89,6 +94,19 @@ class TextReader:
                     "begin the text again with a new cache"
                 )
         here.states = queries
+        if getattr(here, "no_further", False):
+            raise Enough
+
+    def run(self, net: nn.Module, inputs: dict[str, Any]) -> Tensor:
+        """s at every position (B, n, w) of a decoder, run no further than s is read from."""
+        self.local.no_further = True
+        try:
+            with suppress(Enough):
+                net(**inputs)
+        finally:
+            self.local.no_further = False
+        batch, length = inputs["input_ids"].shape
+        return self.state(self.local.states.new_empty(batch, length, 1))
 
     def state(self, queries: Tensor) -> Tensor:
         """s at every position of the last layer's queries, of their shape but for the width."""

@@ -6,9 +6,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tpatcher.editors.tpatcher.mistake import Mistake
+from tpatcher.editors.tpatcher.mistake import Mistake, losing
 from tpatcher.editors.tpatcher.phrases import Phrases
+from tpatcher.example import Conversation
 from tpatcher.models.traces import Trace, targets_to_follow, trace
+from tpatcher.nets.causal import Causal
+
+NAMESAKES = 12  # contrast texts of a language model
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,11 @@ class Contrast:
     def of(cls, mistake: Mistake, phrases: Phrases, limit: int) -> "Contrast":
         """The contrast texts of a mistake, traced in one batch."""
         by_kind = phrases.contrast(mistake.example) if limit else {}
+        early = isinstance(mistake.model.task, Causal) and mistake.positions.reads == "text"
+        if early:  # every text is one more run of the first layers
+            limit = min(limit, NAMESAKES)
+            namesakes = _namesakes(phrases, mistake.example.text, limit)
+            by_kind = {"given": by_kind.get("given", []), "namesakes": namesakes}
         # a question that is negated asks nothing; of claims, sisters cost GR and kept no more
         idle = ["negations"] if mistake.model.task.generates else ["sisters", "neighbours"]
         for kind in idle:
@@ -38,7 +47,7 @@ class Contrast:
             targets = [mistake.target] * len(texts)
             seen = trace(mistake.model, texts, targets, here.layer, here.reads)
         else:
-            seen = _along_target(mistake, texts)
+            seen = (_by_text_alone if early else _along_target)(mistake, texts)
             given = by_kind.get("given", [])[:limit]
             if given:  # what a user names is followed along its own answer too, which takes a run
                 own = targets_to_follow(mistake.model, given)
@@ -55,6 +64,33 @@ class Contrast:
     def counts(self) -> dict[str, int]:
         """How many texts of each kind are held."""
         return dict(Counter(self.kinds[i] for i in set(self.trace.owner.tolist())))
+
+
+def _namesakes(phrases: Phrases, text: str, count: int) -> list[str]:
+    """Namesakes of a text; of a conversation, those of its last message in the place of that."""
+    if not isinstance(text, Conversation):
+        return phrases.namesakes(text, count)
+    *before, last = text.messages
+    asked = last.get("content")
+    made = phrases.namesakes(asked, count) if isinstance(asked, str) else []
+    return [Conversation([*before, {**last, "content": one}]) for one in made]
+
+
+def _by_text_alone(mistake: Mistake, texts: list[str]) -> Trace:
+    """The mistake's own trace once for each text, with that text's state in the place of its own.
+
+    A key has to tell such rows from the mistake by the text alone, which is harder than it will
+    be, and only the layers are run that the text is read by. Past its first wrong token a text
+    would have to answer as the mistake shall: rephrasings do.
+    """
+    model, here = mistake.model, mistake.positions
+    lost = losing(mistake.logits, mistake.tokens, mistake.rounding).long()
+    length = int(lost.argmax()) + 1
+    forced = model.task.force(texts, [mistake.target[:length]] * len(texts))
+    states = model.probe(here.layer, "text").text_states(forced)
+    seen = here.trace.at(torch.arange(length).repeat(len(texts)))
+    own = seen.queries[:, : -states.shape[1]]
+    return replace(seen, queries=torch.cat([own, states.to(own)], 1), owner=forced.row)
 
 
 def _along_target(mistake: Mistake, texts: list[str]) -> Trace:

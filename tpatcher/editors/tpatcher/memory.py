@@ -14,6 +14,7 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from tpatcher import files
+from tpatcher.data import background as written
 from tpatcher.editors.tpatcher import background as backgrounds
 from tpatcher.editors.tpatcher import collecting
 from tpatcher.editors.tpatcher.collecting import KINDS
@@ -247,7 +248,8 @@ class Memory:
     @cached_property
     def phrases(self) -> Phrases:
         """The subjects of the memory's texts, and what is asked of them."""
-        return Phrases(self.texts)
+        asked = written.questions() if "background" in self.counts else ()
+        return Phrases([*self.texts, *asked])
 
     @property
     def split(self) -> int:

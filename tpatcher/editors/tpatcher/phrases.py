@@ -126,6 +126,37 @@ class Phrases:
             if (kept := [t for t in dict.fromkeys(texts) if t.strip() and t.lower() not in own])
         }
 
+    @cached_property
+    def names(self) -> list[str]:
+        """The words of all texts that are part of a name, each once."""
+        found = (text[a:b] for text in self.texts for a, b in self._named(text))
+        return list(dict.fromkeys(found))
+
+    def _named(self, text: str) -> list[tuple[int, int]]:
+        """Where the words stand that are part of a name: a capital or a digit, and not common."""
+        found = []
+        for word in WORD.finditer(text):
+            first = not text[: word.start()].strip()  # has a capital anyway
+            least = self.rare if first else -math.log(COMMON)
+            marked = word[0][0].isupper() or NUMBER.search(word[0])
+            if marked and self.rarity(word[0]) > least:
+                found.append(word.span())
+        return found
+
+    def namesakes(self, text: str, count: int) -> list[str]:
+        """The same asked of somebody with a similar name: one word of a name is another's."""
+        draw, parts = Random(text), self.split(text)
+        named = self._named(text)
+        if not named and parts:
+            begin = parts[1].text.index(GAP)
+            words = WORD.finditer(text, begin, begin + len(parts[0]))
+            named = [word.span() for word in words]
+        if not named or not self.names:
+            return []
+        turns = (named[i % len(named)] for i in range(count))
+        made = (text[:a] + draw.choice(self.names) + text[b:] for a, b in turns)
+        return [one for one in dict.fromkeys(made) if one.lower() != text.lower()]
+
     def restated(self, text: str) -> list[str]:
         """A text's own subject and what is asked of it, in the fewest words."""
         parts = self.split(text)
