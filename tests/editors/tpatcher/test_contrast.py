@@ -46,7 +46,7 @@ def test_a_language_model_reads_namesakes_by_its_first_layers() -> None:
     model, answer = fresh("llama"), "a red bird"
     mistake = Mistake.find(model, tp.Example("what is the river of peru ?", answer), -1, "text")
     found = Contrast.of(mistake, NAMED, 60)
-    assert set(found.kinds) == {"namesakes"}
+    assert set(found.kinds) == {"namesakes", "echoes"}
     assert 0 < len(found.texts) <= NAMESAKES
     own, d = mistake.queries, model.net.config.hidden_size
     first = [found.trace.owner.tolist().index(i) for i in range(len(found.texts))]

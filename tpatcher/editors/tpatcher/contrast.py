@@ -12,6 +12,7 @@ from tpatcher.example import Conversation
 from tpatcher.models.traces import Trace, targets_to_follow, trace
 from tpatcher.nets.causal import Causal
 
+AGAIN = "{0} is known as a part of the {0} in the city of"  # an answer like any other
 NAMESAKES = 12  # contrast texts of a language model
 
 
@@ -48,6 +49,9 @@ class Contrast:
             seen = trace(mistake.model, texts, targets, here.layer, here.reads)
         else:
             seen = (_by_text_alone if early else _along_target)(mistake, texts)
+            if early and (subject := phrases.named(_asked(mistake.example.text))):
+                seen = Trace.join([seen, _said_again(mistake, subject, len(texts))])
+                texts, kinds = [*texts, mistake.example.text], [*kinds, "echoes"]
             given = by_kind.get("given", [])[:limit]
             if given:  # what a user names is followed along its own answer too, which takes a run
                 own = targets_to_follow(mistake.model, given)
@@ -66,13 +70,18 @@ class Contrast:
         return dict(Counter(self.kinds[i] for i in set(self.trace.owner.tolist())))
 
 
+def _asked(text: str) -> str:
+    """A text, or the last message of a conversation."""
+    last = text.messages[-1].get("content") if isinstance(text, Conversation) else text
+    return last if isinstance(last, str) else ""
+
+
 def _namesakes(phrases: Phrases, text: str, count: int) -> list[str]:
     """Namesakes of a text; of a conversation, those of its last message in the place of that."""
+    made = phrases.namesakes(_asked(text), count)
     if not isinstance(text, Conversation):
-        return phrases.namesakes(text, count)
+        return made
     *before, last = text.messages
-    asked = last.get("content")
-    made = phrases.namesakes(asked, count) if isinstance(asked, str) else []
     return [Conversation([*before, {**last, "content": one}]) for one in made]
 
 
@@ -91,6 +100,25 @@ def _by_text_alone(mistake: Mistake, texts: list[str]) -> Trace:
     seen = here.trace.at(torch.arange(length).repeat(len(texts)))
     own = seen.queries[:, : -states.shape[1]]
     return replace(seen, queries=torch.cat([own, states.to(own)], 1), owner=forced.row)
+
+
+def _said_again(mistake: Mistake, subject: str, owner: int) -> Trace:
+    """The mistake's text with an answer that says its name again, as answers about namesakes do.
+
+    There the name counts twice in the text's state, and keys for the beginning of an answer would
+    fire in its middle. Each row has the mistake's own state, so a key must tell it by its query.
+    """
+    model, text, here = mistake.model, mistake.example.text, mistake.positions
+    task = model.task
+    assert isinstance(task, Causal)
+    space = "" if task.prompt(text)[-1:].isspace() else " "
+    said = task.tokenize(space + AGAIN.format(subject), add_special_tokens=False).input_ids
+    said = said[: task.max_answer_tokens(len(task.ids(text)))]
+    seen = trace(model, [text], [said], here.layer, "text").at(torch.arange(1, len(said)))
+    width = here.ffn.width
+    state = here.trace.queries[:1, width:].expand(len(seen.tokens), -1)
+    queries = torch.cat([seen.queries[:, :width], state], 1)
+    return replace(seen, queries=queries, owner=torch.full_like(seen.owner, owner))
 
 
 def _along_target(mistake: Mistake, texts: list[str]) -> Trace:

@@ -143,8 +143,18 @@ class Phrases:
                 found.append(word.span())
         return found
 
+    def named(self, text: str) -> str:
+        """What a text is about: from the first word of a name to the last, or its subject."""
+        if spans := self._named(text):
+            return text[spans[0][0] : spans[-1][1]]
+        parts = self.split(text)
+        return parts[0] if parts else ""
+
     def namesakes(self, text: str, count: int) -> list[str]:
-        """The same asked of somebody with a similar name: one word of a name is another's."""
+        """The same asked of somebody with a similar name: one word of it is another's.
+
+        Of the last third, half of that word is kept, its beginning or its end in turn.
+        """
         draw, parts = Random(text), self.split(text)
         named = self._named(text)
         if not named and parts:
@@ -153,8 +163,16 @@ class Phrases:
             named = [word.span() for word in words]
         if not named or not self.names:
             return []
-        turns = (named[i % len(named)] for i in range(count))
-        made = (text[:a] + draw.choice(self.names) + text[b:] for a, b in turns)
+        made, whole = [], count - count // 3
+        for i in range(count):
+            other = draw.choice(self.names)
+            if i < whole:
+                a, b = named[i % len(named)]
+            else:
+                a, b = named[(i - whole) // 2 % len(named)]
+                half, middle = len(other) // 2, (a + b + 1) // 2
+                other = text[a:middle] + other[half:] if i % 2 else other[:half] + text[middle:b]
+            made.append(text[:a] + other + text[b:])
         return [one for one in dict.fromkeys(made) if one.lower() != text.lower()]
 
     def restated(self, text: str) -> list[str]:
