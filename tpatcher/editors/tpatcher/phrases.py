@@ -2,9 +2,9 @@
 
 A key that reads the whole text would fire on everything about the same subject. So each fix is
 held against sisters (the same subject, something else asked of it), neighbours (the same asked of
-another subject), and the mistake negated or with another number. They are made of the memory's
-own texts, without a grammar: a subject is the run of words that are rarest there, and what is left
-of a text is the frame that other subjects fit into.
+another subject), namesakes (of one with a similar name), and the mistake negated or with another
+number. They are made of the memory's own texts, without a grammar: a subject is the run of words
+that are rarest there, and what is left of a text is the frame that other subjects fit into.
 """
 
 import math
