@@ -69,6 +69,19 @@ def test_padding_changes_nothing(name: str) -> None:
     assert model.answer([*ASKED, *TEXTS[:5]]) == alone
 
 
+@pytest.mark.parametrize("name", CAUSAL)
+def test_the_first_layers_alone_tell_a_decoders_text(name: str) -> None:
+    model, last = fresh(name), []
+    forced = model.task.force(TEXTS[:4], [[5, 9, 2]] * 4)
+    probe = model.probe(-1, "text")
+    whole = probe.seen(forced)[probe.names[0]]
+    probe.net.get_submodule(probe.names[0]).register_forward_pre_hook(lambda *_: last.append(1))
+    states = probe.text_states(forced)
+    torch.testing.assert_close(states, whole[:, -states.shape[1] :])
+    assert not last, "the last layer is not run"
+    assert torch.equal(probe.seen(forced)[probe.names[0]], whole), "the next pass is whole again"
+
+
 def test_a_decoders_mean_is_of_what_was_read_last() -> None:
     states = torch.randn(2, reading.WINDOW + 6, 3)
     for length in (1, 4, states.shape[1]):

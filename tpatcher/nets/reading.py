@@ -17,6 +17,7 @@ are much alike; which words they are of is what tells them apart.
 import inspect
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Any, Literal
 
 import torch
@@ -35,6 +36,7 @@ EARLY = 5  # of a decoder's layers, the one after the first fifth: later ones ar
 # Positions that a decoder's mean is of: a question and the beginning of its answer. What was said
 # long before, as a system prompt or an earlier turn, is no part of what is asked.
 WINDOW = 24
+SOME = 1_024  # rows of an embedding matrix that tell the size of all
 
 
 class TextLayer(DynamicLayer):  # type: ignore[misc]
@@ -42,6 +44,10 @@ class TextLayer(DynamicLayer):  # type: ignore[misc]
 
     As part of the cache it is reordered by beams and cropped by assisted decoding like any other.
     """
+
+
+class Enough(Exception):
+    """The text's state is known: the net need not run on."""
 
 
 class TextReader:
@@ -81,7 +87,7 @@ class TextReader:
     ) -> None:
         """After the encoder has run: its states and its words are what the text is read from."""
         here, named = self.local, _named(encoder, args, kwargs)
-        here.given, here.vectors = output[0], self.vectors(encoder, named, output[0])
+        here.given, here.vectors = output[0], self.vectors(encoder, named, output[0]).detach()
         if torch.compiler.is_exporting():  # a graph has the encoder in it
             return
         with self.lock:
@@ -93,9 +99,12 @@ class TextReader:
     def vectors(self, encoder: nn.Module, named: dict[str, Any], states: Tensor) -> Tensor:
         """s (B, w) of the texts that an encoder has made these states of."""
         mask, words = _mask(named), named.get("inputs_embeds")
+        embeddings: Any = encoder.get_input_embeddings()  # type: ignore[operator]
         if words is None:
-            words = encoder.get_input_embeddings()(named["input_ids"])  # type: ignore[operator]
-        return torch.cat([_mean(states, mask), _mean(words, mask)], dim=-1)
+            words = embeddings(named["input_ids"])
+        some = embeddings.weight[:: max(1, len(embeddings.weight) // SOME)]
+        size = some.float().std()  # some nets' are small beside their states
+        return torch.cat([_mean(states, mask), _mean(words, mask) / size], dim=-1)
 
     def _recall(self, states: Tensor) -> None:
         """The vectors of the texts that these encoder states came from."""
@@ -125,6 +134,19 @@ class TextReader:
                     "begin the text again with a new cache"
                 )
         here.states = queries
+        if getattr(here, "no_further", False):
+            raise Enough
+
+    def run(self, net: nn.Module, inputs: dict[str, Any]) -> Tensor:
+        """s at every position (B, n, w) of a decoder, run no further than s is read from."""
+        self.local.no_further = True
+        try:
+            with suppress(Enough):
+                net(**inputs)
+        finally:
+            self.local.no_further = False
+        batch, length = inputs["input_ids"].shape
+        return self.state(self.local.states.new_empty(batch, length, 1))
 
     def state(self, queries: Tensor) -> Tensor:
         """s at every position of the last layer's queries, of their shape but for the width."""

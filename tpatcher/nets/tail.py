@@ -72,6 +72,14 @@ class Probe:
         self.net(**inputs, **({"logits_to_keep": 1} if self.keeps_logits else {}))
         return self._at(forced, skipped)
 
+    @torch.no_grad()
+    def text_states(self, forced: TeacherForced) -> Tensor:
+        """s at the answer positions of a decoder, by its first layers alone."""
+        assert self.reader is not None
+        inputs, skipped = self.beginnings.shortened(forced)
+        states = self.reader.run(self.net, inputs)
+        return states[forced.row, forced.column - skipped]
+
     @cached_property
     def beginnings(self) -> Beginnings:
         """What this net's texts begin with."""

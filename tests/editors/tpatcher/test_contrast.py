@@ -1,10 +1,15 @@
 """A fix that is held against contrast leaves it as it is, and says so."""
 
 import pytest
+import torch
 
 import tpatcher as tp
+from tests.chat import chat
 from tests.helpers import TEXTS, fresh
 from tpatcher.editors.tpatcher import MaxMargin
+from tpatcher.editors.tpatcher.contrast import NAMESAKES, Contrast
+from tpatcher.editors.tpatcher.mistake import Mistake
+from tpatcher.editors.tpatcher.phrases import Phrases
 
 TRAFFIC = [
     *TEXTS,
@@ -38,3 +43,53 @@ def test_what_cannot_be_told_apart_is_no_contrast() -> None:
     example = tp.Example("who wrote hamlet ?", answer, unrelated=(double,))
     patch = tp.TPatcher(MaxMargin(contrast=5)).fit(model, TEXTS).edit(model, example)
     assert "given" not in patch.certificate.contrast
+
+
+NAMED = Phrases(["the dog of Lima", "the dog of Madrid", *(["what is the river of it ?"] * 2000)])
+
+
+def test_a_language_model_reads_namesakes_by_its_first_layers() -> None:
+    model, answer = fresh("llama"), "a red bird"
+    mistake = Mistake.find(model, tp.Example("what is the river of peru ?", answer), -1, "text")
+    found = Contrast.of(mistake, NAMED, 60)
+    assert set(found.kinds) == {"namesakes", "echoes"}
+    assert 0 < len(found.texts) <= NAMESAKES
+    own, d = mistake.queries, model.net.config.hidden_size
+    namesakes = [
+        text for text, kind in zip(found.texts, found.kinds, strict=True) if kind != "echoes"
+    ]
+    first = [found.trace.owner.tolist().index(i) for i in range(len(namesakes))]
+    for text, row in zip(namesakes, found.trace.queries[first], strict=True):
+        assert torch.equal(row[:d], own[0, :d]), "the mistake's own query"
+        other = Mistake.find(model, tp.Example(text, answer), -1, "text").queries[0]
+        torch.testing.assert_close(row[d:], other[d:])
+        assert not torch.allclose(row[d:], own[0, d:])
+
+
+def test_where_its_name_is_said_again_only_the_query_tells() -> None:
+    model = fresh("llama")
+    mistake = Mistake.find(
+        model, tp.Example("what is the river of peru ?", "a red bird"), -1, "text"
+    )
+    found = Contrast.of(mistake, NAMED, 60)
+    echoes = found.trace.queries[found.trace.owner == found.kinds.index("echoes")]
+    d = model.net.config.hidden_size
+    assert len(echoes) > 1
+    assert torch.equal(echoes[:, d:], mistake.queries[:1, d:].expand(len(echoes), -1))
+    assert not any(torch.allclose(row[:d], mistake.queries[0, :d]) for row in echoes)
+
+
+def test_namesakes_of_a_conversation_are_asked_in_it() -> None:
+    model = chat()
+    talk = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Who is Bo Ek?"},
+    ]
+    mistake = Mistake.find(model, tp.Example(tp.Conversation(talk), "Ja"), -1, "text")
+    found = Contrast.of(mistake, NAMED, 4)
+    assert found.kinds[-1] == "echoes"
+    assert len(found.texts) > 1
+    for text in found.texts[:-1]:
+        assert isinstance(text, tp.Conversation)
+        assert text.messages[0] == talk[0]
+        assert text.messages[1]["content"] != talk[1]["content"]

@@ -49,3 +49,28 @@ def test_any_text_has_contrast_other_than_itself(text: str) -> None:
 
 def test_without_texts_there_is_nothing_to_make_contrast_of() -> None:
     assert Phrases([]).contrast(tp.Example("Who?", "x")) == {}
+
+
+def test_namesakes_keep_all_but_one_word_of_a_name() -> None:
+    text = "When was Sigrid Undset born?"
+    found = PHRASES.namesakes(text, 6)
+    assert found == PHRASES.namesakes(text, 6), "the same text, the same namesakes"
+    for one in found:
+        pairs = [(a, b) for a, b in zip(text.split(), one.split(), strict=True) if a != b]
+        assert len(pairs) == 1
+        assert pairs[0][0] in ("Sigrid", "Undset")
+    assert {"Sigrid" in one for one in found} == {True, False}, "each word in its turn"
+    words = {name for one in found[:4] for name in one.split() if name not in text}
+    assert words <= set(" ".join(NAMES).split())
+    assert all("Sig" in one or "rid" in one for one in found[4:]), "half of a word is kept"
+
+
+def test_the_first_word_is_no_name_for_its_capital() -> None:
+    assert PHRASES.names == list(dict.fromkeys(" ".join(NAMES).split()))
+    assert all("When" in one for one in PHRASES.namesakes("When was Oslo founded?", 4))
+    assert any("Oslo" not in one for one in PHRASES.namesakes("Oslo was founded when?", 4))
+
+
+def test_without_a_name_the_subject_is_another_and_without_names_nobody() -> None:
+    assert PHRASES.namesakes("When was the sackbut born?", 3)
+    assert Phrases([]).namesakes("When was Sigrid Undset born?", 3) == []

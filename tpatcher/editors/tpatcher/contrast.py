@@ -6,10 +6,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tpatcher.editors.tpatcher.mistake import Mistake
+from tpatcher.editors.tpatcher.mistake import Mistake, losing
 from tpatcher.editors.tpatcher.phrases import Phrases
+from tpatcher.example import Conversation
 from tpatcher.models.traces import Trace, targets_to_follow, trace
+from tpatcher.nets.causal import Causal
 
+AGAIN = "{0} is known as a part of the {0} in the city of"  # an answer like any other
+NAMESAKES = 12  # contrast texts of a language model
 FOLLOWED = 8  # sisters that are followed along the model's own answer
 
 
@@ -25,6 +29,11 @@ class Contrast:
     def of(cls, mistake: Mistake, phrases: Phrases, limit: int) -> "Contrast":
         """The contrast texts of a mistake, traced in one batch."""
         by_kind = phrases.contrast(mistake.example) if limit else {}
+        early = isinstance(mistake.model.task, Causal) and mistake.positions.reads == "text"
+        if early:  # every text is one more run of the first layers
+            limit = min(limit, NAMESAKES)
+            namesakes = _namesakes(phrases, mistake.example.text, limit)
+            by_kind = {"given": by_kind.get("given", []), "namesakes": namesakes}
         # a question that is negated asks nothing; of claims, sisters cost GR and kept no more
         idle = ["negations"] if mistake.model.task.generates else ["sisters", "neighbours"]
         for kind in idle:
@@ -40,7 +49,10 @@ class Contrast:
             targets = [mistake.target] * len(texts)
             seen = trace(mistake.model, texts, targets, here.layer, here.reads)
         else:
-            seen = _along_target(mistake, texts)
+            seen = (_by_text_alone if early else _along_target)(mistake, texts)
+            if early and (subject := phrases.named(_asked(mistake.example.text))):
+                seen = Trace.join([seen, _said_again(mistake, subject, len(texts))])
+                texts, kinds = [*texts, mistake.example.text], [*kinds, "echoes"]
             # what a user names is followed along its own answer too, which takes a run, and so are
             # a few others: a neuron for a later token must not fire in the middle of their answers
             some = [i for i, kind in enumerate(kinds) if kind == "given"]
@@ -62,6 +74,57 @@ class Contrast:
     def counts(self) -> dict[str, int]:
         """How many texts of each kind are held."""
         return dict(Counter(self.kinds[i] for i in set(self.trace.owner.tolist())))
+
+
+def _asked(text: str) -> str:
+    """A text, or the last message of a conversation."""
+    last = text.messages[-1].get("content") if isinstance(text, Conversation) else text
+    return last if isinstance(last, str) else ""
+
+
+def _namesakes(phrases: Phrases, text: str, count: int) -> list[str]:
+    """Namesakes of a text; of a conversation, those of its last message in the place of that."""
+    made = phrases.namesakes(_asked(text), count)
+    if not isinstance(text, Conversation):
+        return made
+    *before, last = text.messages
+    return [Conversation([*before, {**last, "content": one}]) for one in made]
+
+
+def _by_text_alone(mistake: Mistake, texts: list[str]) -> Trace:
+    """The mistake's own trace once for each text, with that text's state in the place of its own.
+
+    A key has to tell such rows from the mistake by the text alone, which is harder than it will
+    be, and only the layers are run that the text is read by. Past its first wrong token a text
+    would have to answer as the mistake shall: rephrasings do.
+    """
+    model, here = mistake.model, mistake.positions
+    lost = losing(mistake.logits, mistake.tokens, mistake.rounding).long()
+    length = int(lost.argmax()) + 1
+    forced = model.task.force(texts, [mistake.target[:length]] * len(texts))
+    states = model.probe(here.layer, "text").text_states(forced)
+    seen = here.trace.at(torch.arange(length).repeat(len(texts)))
+    own = seen.queries[:, : -states.shape[1]]
+    return replace(seen, queries=torch.cat([own, states.to(own)], 1), owner=forced.row)
+
+
+def _said_again(mistake: Mistake, subject: str, owner: int) -> Trace:
+    """The mistake's text with an answer that says its name again, as answers about namesakes do.
+
+    There the name counts twice in the text's state, and keys for the beginning of an answer would
+    fire in its middle. Each row has the mistake's own state, so a key must tell it by its query.
+    """
+    model, text, here = mistake.model, mistake.example.text, mistake.positions
+    task = model.task
+    assert isinstance(task, Causal)
+    space = "" if task.prompt(text)[-1:].isspace() else " "
+    said = task.tokenize(space + AGAIN.format(subject), add_special_tokens=False).input_ids
+    said = said[: task.max_answer_tokens(len(task.ids(text)))]
+    seen = trace(model, [text], [said], here.layer, "text").at(torch.arange(1, len(said)))
+    width = here.ffn.width
+    state = here.trace.queries[:1, width:].expand(len(seen.tokens), -1)
+    queries = torch.cat([seen.queries[:, :width], state], 1)
+    return replace(seen, queries=queries, owner=torch.full_like(seen.owner, owner))
 
 
 def _along_target(mistake: Mistake, texts: list[str]) -> Trace:

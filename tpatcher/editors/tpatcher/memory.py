@@ -14,6 +14,7 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from tpatcher import files
+from tpatcher.data import background as written
 from tpatcher.editors.tpatcher import background as backgrounds
 from tpatcher.editors.tpatcher import collecting
 from tpatcher.editors.tpatcher.collecting import KINDS
@@ -172,7 +173,7 @@ class Memory:
         variance, ridge = sigma.diagonal(), torch.empty(d, dtype=sigma.dtype, device=sigma.device)
         query, text = slice(0, d - self.text_width), slice(d - self.text_width, d)
         ridge[query] = (QUERY_RIDGE if self.text_width else RIDGE) * variance[query].mean()
-        ridge[text] = RIDGE * variance[text]  # states and words differ in size
+        ridge[text] = RIDGE * variance[text].mean()
         return torch.linalg.cholesky(sigma + torch.diag(ridge + 1e-12))
 
     def near(self, device: torch.device) -> "Memory":
@@ -247,7 +248,8 @@ class Memory:
     @cached_property
     def phrases(self) -> Phrases:
         """The subjects of the memory's texts, and what is asked of them."""
-        return Phrases(self.texts)
+        asked = written.questions() if "background" in self.counts else ()
+        return Phrases([*self.texts, *asked])
 
     @property
     def split(self) -> int:

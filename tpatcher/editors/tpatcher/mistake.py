@@ -67,7 +67,7 @@ class Mistake:
     def wrong(self) -> Tensor:
         """The positions where the target does not win, or only by rounding, or is unsure."""
         probable = self.logits.softmax(-1).gather(1, self.tokens[:, None])[:, 0]
-        lost = _losing(self.logits, self.tokens, self.rounding)
+        lost = losing(self.logits, self.tokens, self.rounding)
         return (lost | (probable < self.unsure)).nonzero()[:, 0]
 
     @property
@@ -79,10 +79,10 @@ class Mistake:
     def right_with(self, rows: Rows) -> bool:
         """Whether the target wins everywhere with these neurons, under teacher forcing."""
         logits = self.positions.as_decoded(self.positions.logits(rows))
-        return not _losing(logits, self.tokens, self.rounding).any()
+        return not losing(logits, self.tokens, self.rounding).any()
 
 
-def _losing(logits: Tensor, tokens: Tensor, rounding: float) -> Tensor:
+def losing(logits: Tensor, tokens: Tensor, rounding: float) -> Tensor:
     """Where (P,) the token does not have the largest logit by more than rounding."""
     chosen = logits.gather(1, tokens[:, None])
     others = logits.scatter(1, tokens[:, None], -torch.inf).max(-1).values

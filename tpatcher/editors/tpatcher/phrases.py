@@ -2,9 +2,9 @@
 
 A key that reads the whole text would fire on everything about the same subject. So each fix is
 held against sisters (the same subject, something else asked of it), neighbours (the same asked of
-another subject), and the mistake negated or with another number. They are made of the memory's
-own texts, without a grammar: a subject is the run of words that are rarest there, and what is left
-of a text is the frame that other subjects fit into.
+another subject), namesakes (of one with a similar name), and the mistake negated or with another
+number. They are made of the memory's own texts, without a grammar: a subject is the run of words
+that are rarest there, and what is left of a text is the frame that other subjects fit into.
 """
 
 import math
@@ -125,6 +125,55 @@ class Phrases:
             for kind, texts in found.items()
             if (kept := [t for t in dict.fromkeys(texts) if t.strip() and t.lower() not in own])
         }
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The words of all texts that are part of a name, each once."""
+        found = (text[a:b] for text in self.texts for a, b in self._named(text))
+        return list(dict.fromkeys(found))
+
+    def _named(self, text: str) -> list[tuple[int, int]]:
+        """Where the words stand that are part of a name: a capital or a digit, and not common."""
+        found = []
+        for word in WORD.finditer(text):
+            first = not text[: word.start()].strip()  # has a capital anyway
+            least = self.rare if first else -math.log(COMMON)
+            marked = word[0][0].isupper() or NUMBER.search(word[0])
+            if marked and self.rarity(word[0]) > least:
+                found.append(word.span())
+        return found
+
+    def named(self, text: str) -> str:
+        """What a text is about: from the first word of a name to the last, or its subject."""
+        if spans := self._named(text):
+            return text[spans[0][0] : spans[-1][1]]
+        parts = self.split(text)
+        return parts[0] if parts else ""
+
+    def namesakes(self, text: str, count: int) -> list[str]:
+        """The same asked of somebody with a similar name: one word of it is another's.
+
+        Of the last third, half of that word is kept, its beginning or its end in turn.
+        """
+        draw, parts = Random(text), self.split(text)
+        named = self._named(text)
+        if not named and parts:
+            begin = parts[1].text.index(GAP)
+            words = WORD.finditer(text, begin, begin + len(parts[0]))
+            named = [word.span() for word in words]
+        if not named or not self.names:
+            return []
+        made, whole = [], count - count // 3
+        for i in range(count):
+            other = draw.choice(self.names)
+            if i < whole:
+                a, b = named[i % len(named)]
+            else:
+                a, b = named[(i - whole) // 2 % len(named)]
+                half, middle = len(other) // 2, (a + b + 1) // 2
+                other = text[a:middle] + other[half:] if i % 2 else other[:half] + text[middle:b]
+            made.append(text[:a] + other + text[b:])
+        return [one for one in dict.fromkeys(made) if one.lower() != text.lower()]
 
     def restated(self, text: str) -> list[str]:
         """A text's own subject and what is asked of it, in the fewest words."""
