@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
@@ -26,6 +27,7 @@ from tpatcher.models.model import Model
 from tpatcher.service.app import create_app
 from tpatcher.service.connections import BoundedProtocol
 from tpatcher.service.guard import Rules
+from tpatcher.service.limits import Limits
 from tpatcher.service.live import Deployment
 from tpatcher.store.store import Store
 
@@ -53,13 +55,20 @@ def fitted(name: str = "bert") -> tuple[Model, TPatcher]:
 
 
 def app(
-    url: str | Path, name: str = "bert", canaries: int = 40, rules: Rules | None = None, **more: Any
+    url: str | Path,
+    name: str = "bert",
+    canaries: int = 40,
+    rules: Rules | None = None,
+    limits: Limits | None = None,
+    **more: Any,
 ) -> FastAPI:
-    """The service with a new store."""
+    """The service with a new store; an edit takes as long as it does on a busy machine."""
     model, editor = fitted(name)
     asked = texts()[:canaries]
     kept = [Example(t, a) for t, a in zip(asked, model.answer(asked), strict=True)]
-    return create_app(Deployment.of(model, editor, Store(url, model.base), kept, rules), **more)
+    limits = replace(limits or Limits(), deadline=None)
+    deployment = Deployment.of(model, editor, Store(url, model.base), kept, rules)
+    return create_app(deployment, limits=limits, **more)
 
 
 @contextmanager

@@ -21,7 +21,9 @@ from tpatcher.store.store import Store
 @pytest.fixture
 def live(tmp_path: Path) -> Iterator[LiveModel]:
     model, editor = served.fitted()
-    found = LiveModel(Deployment.of(model, editor, Store(tmp_path / "s.db", model.base)))
+    found = LiveModel(
+        Deployment.of(model, editor, Store(tmp_path / "s.db", model.base)), deadline=None
+    )
     yield found
     found.close()
 
@@ -208,7 +210,9 @@ def test_closing_stops_the_edit_under_way_and_drops_those_that_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, editor = served.fitted()
-    live = LiveModel(Deployment.of(model, editor, Store(tmp_path / "s.db", model.base)))
+    live = LiveModel(
+        Deployment.of(model, editor, Store(tmp_path / "s.db", model.base)), deadline=None
+    )
     held = Held(monkeypatch)
     example = Example(ASKED, wrong(model.answer([ASKED])[0]))
     running, waiting = (live.edits.submit(live.fix, example) for _ in range(2))
@@ -227,13 +231,19 @@ def test_a_store_of_ten_thousand_fixes_is_served(tmp_path: Path) -> None:
     torch.manual_seed(0)
     store.append_many(
         Neurons(
-            example=Example(f"fix {i}", "no"), editor="t-patcher", layer=-1, keys=query / d,
-            bias=torch.tensor([-20.0]), values=query, queries=query, states=query,
+            example=Example(f"fix {i}", "no"),
+            editor="t-patcher",
+            layer=-1,
+            keys=query / d,
+            bias=torch.tensor([-20.0]),
+            values=query,
+            queries=query,
+            states=query,
             tokens=torch.tensor([0]),
         )
         for i, query in enumerate(torch.randn(n, 1, d))
-    )  # fmt: skip
-    live = LiveModel(Deployment.of(model, editor, store))
+    )
+    live = LiveModel(Deployment.of(model, editor, store), deadline=None)
     assert len(live.now.ids) == n
     assert live.answer([ASKED])[0][0].text == model.answer([ASKED])[0]
     example = Example(ASKED, wrong(model.answer([ASKED])[0]))
