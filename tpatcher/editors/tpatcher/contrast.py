@@ -13,7 +13,6 @@ from tpatcher.models.traces import Trace, targets_to_follow, trace
 from tpatcher.nets.causal import Causal
 
 AGAIN = "{0} is known as a part of the {0} in the city of"  # an answer like any other
-NAMESAKES = 12  # contrast texts of a language model
 
 
 @dataclass(frozen=True)
@@ -25,14 +24,17 @@ class Contrast:
     trace: Trace
 
     @classmethod
-    def of(cls, mistake: Mistake, phrases: Phrases, limit: int) -> "Contrast":
-        """The contrast texts of a mistake, traced in one batch."""
+    def of(cls, mistake: Mistake, phrases: Phrases, limit: int, namesakes: int = 0) -> "Contrast":
+        """The contrast texts of a mistake, traced in one batch.
+
+        Of a language model whose keys read the text, they are those given and so many namesakes.
+        """
         by_kind = phrases.contrast(mistake.example) if limit else {}
         early = isinstance(mistake.model.task, Causal) and mistake.positions.reads == "text"
-        if early:  # every text is one more run of the first layers
-            limit = min(limit, NAMESAKES)
-            namesakes = _namesakes(phrases, mistake.example.text, limit)
-            by_kind = {"given": by_kind.get("given", []), "namesakes": namesakes}
+        if early:
+            made = _namesakes(phrases, mistake.example.text, namesakes)
+            by_kind = {"given": by_kind.get("given", [])[:limit], "namesakes": made}
+            limit += namesakes
         # a question that is negated asks nothing; of claims, sisters cost GR and kept no more
         idle = ["negations"] if mistake.model.task.generates else ["sisters", "neighbours"]
         for kind in idle:
@@ -49,7 +51,8 @@ class Contrast:
             seen = trace(mistake.model, texts, targets, here.layer, here.reads)
         else:
             seen = (_by_text_alone if early else _along_target)(mistake, texts)
-            if early and (subject := phrases.named(_asked(mistake.example.text))):
+            subject = phrases.named(_asked(mistake.example.text)) if early and namesakes else ""
+            if subject:
                 seen = Trace.join([seen, _said_again(mistake, subject, len(texts))])
                 texts, kinds = [*texts, mistake.example.text], [*kinds, "echoes"]
             given = by_kind.get("given", [])[:limit]
