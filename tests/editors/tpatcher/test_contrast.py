@@ -6,8 +6,8 @@ import torch
 import tpatcher as tp
 from tests.chat import chat
 from tests.helpers import TEXTS, fresh
-from tpatcher.editors.tpatcher import MaxMargin
-from tpatcher.editors.tpatcher.contrast import NAMESAKES, Contrast
+from tpatcher.editors.tpatcher import MaxMargin, max_margin
+from tpatcher.editors.tpatcher.contrast import Contrast
 from tpatcher.editors.tpatcher.mistake import Mistake
 from tpatcher.editors.tpatcher.phrases import Phrases
 
@@ -51,9 +51,9 @@ NAMED = Phrases(["the dog of Lima", "the dog of Madrid", *(["what is the river o
 def test_a_language_model_reads_namesakes_by_its_first_layers() -> None:
     model, answer = fresh("llama"), "a red bird"
     mistake = Mistake.find(model, tp.Example("what is the river of peru ?", answer), -1, "text")
-    found = Contrast.of(mistake, NAMED, 60)
+    found = Contrast.of(mistake, NAMED, 0, namesakes=12)
     assert set(found.kinds) == {"namesakes", "echoes"}
-    assert 0 < len(found.texts) <= NAMESAKES
+    assert 0 < len(found.texts) <= 12
     own, d = mistake.queries, model.net.config.hidden_size
     namesakes = [
         text for text, kind in zip(found.texts, found.kinds, strict=True) if kind != "echoes"
@@ -71,7 +71,7 @@ def test_where_its_name_is_said_again_only_the_query_tells() -> None:
     mistake = Mistake.find(
         model, tp.Example("what is the river of peru ?", "a red bird"), -1, "text"
     )
-    found = Contrast.of(mistake, NAMED, 60)
+    found = Contrast.of(mistake, NAMED, 0, namesakes=12)
     echoes = found.trace.queries[found.trace.owner == found.kinds.index("echoes")]
     d = model.net.config.hidden_size
     assert len(echoes) > 1
@@ -86,10 +86,23 @@ def test_namesakes_of_a_conversation_are_asked_in_it() -> None:
         {"role": "user", "content": "Who is Bo Ek?"},
     ]
     mistake = Mistake.find(model, tp.Example(tp.Conversation(talk), "Ja"), -1, "text")
-    found = Contrast.of(mistake, NAMED, 4)
+    found = Contrast.of(mistake, NAMED, 0, namesakes=4)
     assert found.kinds[-1] == "echoes"
     assert len(found.texts) > 1
     for text in found.texts[:-1]:
         assert isinstance(text, tp.Conversation)
         assert text.messages[0] == talk[0]
         assert text.messages[1]["content"] != talk[1]["content"]
+
+
+@pytest.mark.parametrize(("rarity", "kept"), [(0.0, True), (1e9, False)])
+def test_namesakes_that_would_make_a_neuron_common_are_left_out(
+    rarity: float, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    among = max_margin.Crossing(0.5, duals=2, rarity=rarity)
+    monkeypatch.setattr(max_margin, "AMONG_NAMESAKES", among)
+    model = fresh("llama")
+    named = [f"the dog of {name}" for name in ("K2", "K3")]
+    editor = tp.TPatcher(MaxMargin(reads="text", namesakes=6)).fit(model, [*TRAFFIC, *named])
+    patch = editor.edit(model, tp.Example("what is the river of K9 ?", "a red bird"))
+    assert bool(patch.certificate.contrast) == kept

@@ -13,7 +13,6 @@ from tpatcher.models.traces import Trace, targets_to_follow, trace
 from tpatcher.nets.causal import Causal
 
 AGAIN = "{0} is known as a part of the {0} in the city of"  # an answer like any other
-NAMESAKES = 12  # contrast texts of a language model
 FOLLOWED = 8  # sisters that are followed along the model's own answer
 
 
@@ -26,44 +25,40 @@ class Contrast:
     trace: Trace
 
     @classmethod
-    def of(cls, mistake: Mistake, phrases: Phrases, limit: int) -> "Contrast":
-        """The contrast texts of a mistake, traced in one batch."""
+    def of(cls, mistake: Mistake, phrases: Phrases, limit: int, namesakes: int = 0) -> "Contrast":
+        """The contrast texts of a mistake, traced in one batch.
+
+        Of a language model whose keys read the text, they are those given and so many namesakes.
+        """
+        model, here, asked = mistake.model, mistake.positions, mistake.example.text
         by_kind = phrases.contrast(mistake.example) if limit else {}
-        early = isinstance(mistake.model.task, Causal) and mistake.positions.reads == "text"
-        if early:  # every text is one more run of the first layers
-            limit = min(limit, NAMESAKES)
-            namesakes = _namesakes(phrases, mistake.example.text, limit)
-            by_kind = {"given": by_kind.get("given", []), "namesakes": namesakes}
+        early = isinstance(model.task, Causal) and here.reads == "text"
+        if early:
+            given = by_kind.get("given", [])[:limit]
+            by_kind = {"given": given, "namesakes": _namesakes(phrases, asked, namesakes)}
+            limit += namesakes
         # a question that is negated asks nothing; of claims, sisters cost GR and kept no more
-        idle = ["negations"] if mistake.model.task.generates else ["sisters", "neighbours"]
-        for kind in idle:
-            by_kind.pop(kind, None)
-        found = [(text, kind) for kind, texts in by_kind.items() for text in texts][:limit]
-        texts, kinds = [text for text, _ in found], [kind for _, kind in found]
-        here = mistake.positions
+        idle = {"negations"} if model.task.generates else {"sisters", "neighbours"}
+        found = [(one, kind) for kind, made in by_kind.items() if kind not in idle for one in made]
+        texts, kinds = [text for text, _ in found[:limit]], [kind for _, kind in found[:limit]]
         if not texts:
             rows = torch.zeros(0, dtype=torch.long)
             empty = {name: getattr(here.trace, name)[:0] for name in ("queries", "states", "gap")}
             return cls([], [], Trace(**empty, tokens=rows, owner=rows, best=rows))
-        if not mistake.model.task.generates:
+        if not model.task.generates:
             targets = [mistake.target] * len(texts)
-            seen = trace(mistake.model, texts, targets, here.layer, here.reads)
-        else:
-            seen = (_by_text_alone if early else _along_target)(mistake, texts)
-            if early and (subject := phrases.named(_asked(mistake.example.text))):
-                seen = Trace.join([seen, _said_again(mistake, subject, len(texts))])
-                texts, kinds = [*texts, mistake.example.text], [*kinds, "echoes"]
-            # what a user names is followed along its own answer too, which takes a run, and so are
-            # a few others: a neuron for a later token must not fire in the middle of their answers
-            some = [i for i, kind in enumerate(kinds) if kind == "given"]
-            some += [i for i, kind in enumerate(kinds) if kind == "sisters"][:FOLLOWED]
-            if some:
-                asked = [texts[i] for i in some]
-                own = targets_to_follow(mistake.model, asked)
-                along = trace(mistake.model, asked, own, here.layer, here.reads)
-                along.owner = torch.tensor(some)[along.owner]
-                seen = Trace.join([seen, along])
-        return cls(texts, kinds, seen)
+            return cls(texts, kinds, trace(model, texts, targets, here.layer, here.reads))
+        seen = [(_by_text_alone if early else _along_target)(mistake, texts)]
+        # a neuron for a later token must not fire in the middle of other answers: so what a user
+        # names, and a few sisters, are followed along their own, which takes a run
+        some = [i for i, kind in enumerate(kinds) if kind == "given"]
+        some += [i for i, kind in enumerate(kinds) if kind == "sisters"][:FOLLOWED]
+        if some:
+            seen.append(_along_own_answers(mistake, texts, some))
+        if early and namesakes and (subject := phrases.named(_asked(asked))):
+            seen.append(_said_again(mistake, subject, len(texts)))
+            texts, kinds = [*texts, asked], [*kinds, "echoes"]
+        return cls(texts, kinds, Trace.join(seen))
 
     def without(self, rows: Tensor) -> "Contrast":
         """Without the texts that these rows of the trace belong to."""
@@ -125,6 +120,13 @@ def _said_again(mistake: Mistake, subject: str, owner: int) -> Trace:
     state = here.trace.queries[:1, width:].expand(len(seen.tokens), -1)
     queries = torch.cat([seen.queries[:, :width], state], 1)
     return replace(seen, queries=queries, owner=torch.full_like(seen.owner, owner))
+
+
+def _along_own_answers(mistake: Mistake, texts: list[str], some: list[int]) -> Trace:
+    """Some of the texts along what the model answers to them."""
+    model, here, asked = mistake.model, mistake.positions, [texts[i] for i in some]
+    seen = trace(model, asked, targets_to_follow(model, asked), here.layer, here.reads)
+    return replace(seen, owner=torch.tensor(some)[seen.owner])
 
 
 def _along_target(mistake: Mistake, texts: list[str]) -> Trace:
