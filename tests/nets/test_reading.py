@@ -153,3 +153,42 @@ def test_patches_of_both_kinds_live_side_by_side(name: str) -> None:
     assert cache.correct(model) == [True] * len(done)
     with pytest.raises(NotFitted, match="fit the editor anew"):
         by_position.edit(model, tp.Example("who wrote hamlet ?", RIGHT[model.task.name][0]))
+
+
+def test_an_encoder_decoders_text_is_its_states_and_its_words() -> None:
+    model = fresh("bart")
+    forced = model.task.force(TEXTS[:3], [[5, 9, 2]] * 3)
+    probe = model.probe(-1, "text")
+    seen = probe.seen(forced)[probe.names[0]]
+    ids, mask = (forced.inputs[name] for name in ("input_ids", "attention_mask"))
+    with torch.no_grad():
+        states = model.net.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
+        embeddings = model.net.get_encoder().get_input_embeddings()
+        words = embeddings(ids)
+    weight = mask[..., None] / mask.sum(1)[:, None, None]
+    first = (forced.column == 0).nonzero()[:, 0]
+    width, d = reading.text_width(model.net), states.shape[-1]
+    assert width == 2 * d
+    torch.testing.assert_close(seen[first, -width:-d], (states * weight).sum(1))
+    ratio = seen[first, -d:] / (words * weight).sum(1)
+    torch.testing.assert_close(ratio, ratio[0, 0].expand_as(ratio), rtol=1e-3, atol=1e-3)
+
+
+def test_states_of_an_unknown_text_are_refused() -> None:
+    model, ids = fixed("bart"), torch.tensor([[0]])
+    states = torch.randn(1, 4, model.net.config.hidden_size)
+    with pytest.raises(BadInput, match="give input_ids"):
+        model.net(encoder_outputs=(states,), decoder_input_ids=ids)
+
+
+@pytest.mark.parametrize("name", GENERATES)
+def test_a_probe_that_works_out_no_logits_sees_the_same(name: str) -> None:
+    model = fresh(name)
+    forced = model.task.force(TEXTS[:3], [[5, 9, 2]] * 3)
+    probe = model.probe(-1, "position")
+    with torch.no_grad():
+        output, seen = probe.run(forced)
+    vocabulary = output.logits.shape[-1]
+    assert output.logits.shape[1] > 1 and vocabulary == model.net.config.vocab_size
+    for key, found in probe.seen(forced).items():
+        torch.testing.assert_close(found, seen[key])

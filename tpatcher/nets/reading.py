@@ -32,6 +32,7 @@ from tpatcher.nets.rows import Rows
 from tpatcher.nets.sentences import KEPT, Sentences
 
 Reads = Literal["position", "text"]
+VERSION = 2  # of what the text's state is: 1 had no words in it
 EARLY = 5  # of a decoder's layers, the one after the first fifth: later ones are about what follows
 # Positions that a decoder's mean is of: a question and the beginning of its answer. What was said
 # long before, as a system prompt or an earlier turn, is no part of what is asked.

@@ -15,7 +15,7 @@ from tpatcher.errors import AlreadyRight, BadInput, NotFitted, TPatcherError, un
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.positions import Ahead
-from tpatcher.nets.reading import Reads
+from tpatcher.nets.reading import VERSION, Reads
 from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons
 
@@ -88,7 +88,8 @@ class TPatcher(Editor):
             super().check_mistake(model, example)
 
     def versions(self) -> list[int]:
-        return [self.version, self.solver.version]
+        found = [self.version, self.solver.version]
+        return [*found, VERSION] if self.solver.reads == "text" else found
 
     def fit_key(self) -> dict[str, Any]:
         return {"solver": self.solver.name, "layer": self.layer, "reads": self.solver.reads}

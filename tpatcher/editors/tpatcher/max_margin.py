@@ -80,7 +80,6 @@ class MaxMargin(Solver):
     """Keys of largest margin in a few passes over the memory; no training by steps."""
 
     name: ClassVar[str] = "fast"
-    version: ClassVar[int] = 2  # 1 read an encoder's states alone, and no words
     background: ClassVar[bool] = True
     reads: Reads = "position"  # type: ignore[misc]
     contexts: bool = True  # a question of a language model is fixed in other contexts too
