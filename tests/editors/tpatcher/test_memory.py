@@ -115,4 +115,4 @@ def test_a_memory_that_is_not_finite_is_damaged() -> None:
     queries = torch.randn(20, 4)
     queries[3, 2] = float("nan")
     with pytest.raises(Damaged, match="not finite"):
-        tp.Memory.from_queries(queries).factorise()
+        tp.Memory.from_queries(queries).check_finite()

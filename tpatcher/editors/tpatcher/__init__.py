@@ -79,7 +79,7 @@ class TPatcher(Editor):
                 background=self.solver.background,
             )
         self.memory = self.memory.near(model.net.device)
-        self.solver.prepare(self.memory)
+        self.solver.check_memory(self.memory)
         return self
 
     def check_mistake(self, model: Model, example: Example) -> None:

@@ -102,8 +102,8 @@ class MaxMargin(Solver):
         """The texts alone: the memory is of the model's own answers."""
         return [text_of(e) for e in examples]
 
-    def prepare(self, memory: Memory) -> None:
-        memory.factorise()
+    def check_memory(self, memory: Memory) -> None:
+        memory.check_finite()
 
     def solve(self, mistake: Mistake, memory: Memory, past: PastFixes) -> Neurons:
         """Neurons with which the real greedy answer is right."""

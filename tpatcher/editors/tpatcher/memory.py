@@ -163,8 +163,6 @@ class Memory:
         """L with L·Lᵀ = Σ + ridge, in float64: Σ is singular behind a norm or with few queries."""
         d = self.queries.shape[1]
         center = self.mean.float()
-        if not center.isfinite().all():
-            raise Damaged("the memory holds values that are not finite: collect it again")
         sigma = torch.zeros(d, d, dtype=torch.float64, device=self.queries.device)
         for _, block in self.blocks():
             centred = block - center
@@ -199,9 +197,10 @@ class Memory:
                 f"{base.fingerprint}: collect it again, from the texts themselves"
             )
 
-    def factorise(self) -> None:
-        """Work out mean and covariance now, and not within the first edit."""
-        self.factor  # noqa: B018
+    def check_finite(self) -> None:
+        """Raise `Damaged` if a query is not finite: then neither mean nor covariance is."""
+        if not (self.mean.isfinite().all() and self.factor.isfinite().all()):
+            raise Damaged("the memory holds values that are not finite: collect it again")
 
     def whiten(self, queries: Tensor) -> Tensor:
         """L⁻¹(q − μ), float64: there the memory is round, and distance means rarity."""

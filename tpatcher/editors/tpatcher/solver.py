@@ -30,8 +30,8 @@ class Solver(ABC):
         """What the memory is collected of: as the paper has it, examples with right answers."""
         return examples
 
-    def prepare(self, memory: Memory) -> None:  # noqa: B027 (most solvers need nothing)
-        """Work out once what every edit will need of the memory."""
+    def check_memory(self, memory: Memory) -> None:  # noqa: B027 (most solvers ask nothing of it)
+        """Raise if no edit could be made with this memory."""
 
     def to_json(self) -> dict[str, Any]:
         """The solver as a plain dict."""
