@@ -101,9 +101,10 @@ def test_more_pairs_than_allowed_are_cut_to_the_nearest(monkeypatch: pytest.Monk
     whole = keys.separating_direction(positives, others)
     sizes, find = list[int](), keys.max_margin_direction
 
-    def noted(pairs: torch.Tensor) -> torch.Tensor:
+    def noted(pairs: torch.Tensor, products: torch.Tensor) -> torch.Tensor:
         sizes.append(len(pairs))
-        return find(pairs)
+        torch.testing.assert_close(products, pairs @ pairs.T)
+        return find(pairs, products)
 
     monkeypatch.setattr(keys, "max_margin_direction", noted)
     monkeypatch.setattr(keys, "MAX_PAIRS", 6 * 40)

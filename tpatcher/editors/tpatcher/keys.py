@@ -151,22 +151,30 @@ def _responses(
 
 def separating_direction(positives: Tensor, others: Tensor) -> Tensor:
     """The direction (d,) along which these positives are furthest from these others."""
-    if len(positives) * len(others) <= MAX_PAIRS:
-        pairs = (positives[:, None] - others[None]).flatten(0, 1)  # (p·c, d)
-    else:  # the far ones hardly decide the direction, and could take all memory and hours
-        near = torch.cdist(positives, others).flatten().topk(MAX_PAIRS, largest=False).indices
-        pairs = positives[near // len(others)] - others[near % len(others)]
-    pairs = pairs[pairs.norm(dim=-1) > 1e-9 * positives.norm()]  # identical points: inseparable
-    return max_margin_direction(pairs) if len(pairs) else positives.mean(0)
+    pairs = torch.arange(len(positives) * len(others))
+    if len(pairs) > MAX_PAIRS:  # the far ones hardly decide it, and could take all memory and hours
+        pairs = torch.cdist(positives, others).flatten().topk(MAX_PAIRS, largest=False).indices
+    i, j = pairs // len(others), pairs % len(others)
+    differences = positives[i] - others[j]  # (pairs, d)
+    apart = differences.norm(dim=-1) > 1e-9 * positives.norm()  # identical points: inseparable
+    if not apart.any():
+        return positives.mean(0)
+    i, j = i[apart], j[apart] + len(positives)
+    points = torch.cat([positives, others])
+    products = points @ points.T  # of few points: their pairs' are sums of these
+    products = products[i] - products[j]
+    return max_margin_direction(differences[apart], products[:, i] - products[:, j])
 
 
-def max_margin_direction(pairs: Tensor, tolerance: float = 1e-3) -> Tensor:
+def max_margin_direction(
+    pairs: Tensor, products: Tensor | None = None, tolerance: float = 1e-3
+) -> Tensor:
     """The direction u with the largest min of pairs·u / |u|: the point of the hull nearest to 0.
 
-    Its dual, min ½αᵀGα − 1ᵀα over α ≥ 0 with G the Gram matrix, by an active set: solve on the
+    Its dual, min ½αᵀGα − 1ᵀα over α ≥ 0 with G = pairs·pairsᵀ by an active set: solve on the
     support, step back to the border where a weight would turn negative, add whoever violates.
     """
-    gram = (pairs @ pairs.T).numpy()
+    gram = (pairs @ pairs.T if products is None else products).numpy().copy()
     gram[np.diag_indices_from(gram)] *= 1 + 1e-6
     alpha = np.zeros(len(gram))
     support: list[int] = [int(np.argmin(np.diag(gram)))]

@@ -170,8 +170,9 @@ class Paper(Solver):
         plateau = ReduceLROnPlateau(adam, factor=0.5, patience=1, threshold=0.05)
 
         def l_m(queries: Sequence[Tensor], own: Tensor) -> Tensor:
-            response = torch.cat([part @ keys.T for part in queries]) + bias  # (N, n)
-            return self.l_m(response, own, beta, gamma, k)
+            # of all responses S takes the k largest: only those queries need a backward pass
+            near = nearest(queries, keys.detach(), own.detach(), k)  # (≤ 2k, d)
+            return self.l_m(near @ keys.T + bias, own, beta, gamma, k)
 
         best = float("inf")  # of the held-out loss at right checks
         step = 0
@@ -225,6 +226,20 @@ class Paper(Solver):
         if self.use_lm2:
             total = total + l_m2(response, own, gamma, k)
         return total
+
+
+def nearest(queries: Sequence[Tensor], keys: Tensor, own: Tensor, k: int) -> Tensor:
+    """The queries, of all parts, that S(·; k) of l_m1 or of l_m2 counts."""
+    response = torch.cat([part @ keys.T for part in queries])  # (N, n)
+    terms = [response, response - own] if keys.shape[0] > 1 else [response]
+    largest = [v.flatten().topk(min(k, v.numel())).indices for v in terms]
+    rows = torch.cat(largest).div(len(keys), rounding_mode="floor").unique()
+    found, begin = [], 0
+    for part in queries:
+        inside = rows[(rows >= begin) & (rows < begin + len(part))]
+        found.append(part[inside - begin])
+        begin += len(part)
+    return torch.cat(found)
 
 
 def _on_states(here: CachedPositions, views: Views) -> Callable[[Tensor, Rows], Tensor]:
