@@ -18,7 +18,7 @@ from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.training import cross_entropy, descend, force, logits
 from tpatcher.nets import ffn
-from tpatcher.nets.tail import Probe
+from tpatcher.nets.probe import Probe
 from tpatcher.nets.twin import twin
 from tpatcher.patches.certificate import Certificate
 from tpatcher.patches.codebook import Codebook, distances, effective, set_codebook

@@ -18,6 +18,7 @@ from tpatcher.nets import ffn
 from tpatcher.nets import tail as tails
 from tpatcher.nets.causal import Causal
 from tpatcher.nets.generation import Generate, Seq2Seq
+from tpatcher.nets.probe import Probe
 from tpatcher.nets.reading import Reads, read_by
 from tpatcher.nets.rows import Rows
 from tpatcher.nets.sentences import Sentences
@@ -52,7 +53,7 @@ class Model:
         self.net, self.tokenizer = net.eval(), tokenizer
         self.name = name or net.name_or_path or type(net).__name__
         self.patches: tuple[Patch, ...] = ()
-        self._probes: dict[tuple[int, Reads], tails.Probe] = {}
+        self._probes: dict[tuple[int, Reads], Probe] = {}
         ffn.find(net)  # refuse at once what can never be patched
         for key, parameter in net.named_parameters():
             if not torch.isfinite(parameter).all():
@@ -184,13 +185,13 @@ class Model:
         """
         return hub.push(self.patches, self.base, name, text=text, private=private)
 
-    def probe(self, layer: int = -1, reads: Reads = "position") -> tails.Probe:
+    def probe(self, layer: int = -1, reads: Reads = "position") -> Probe:
         """A probe of one layer's queries and of the tail's states. What the last layer's patches
         change comes after both, so a probe of the last layer runs without them."""
         if (layer, reads) not in self._probes:
             names = [ffn.find(self.net, layer).first, *(self.tail.names if self.tail else [])]
             net = (self.without_last_layer() if layer == -1 else self).net
-            self._probes[layer, reads] = tails.Probe(net, names, reads)
+            self._probes[layer, reads] = Probe(net, names, reads)
         return self._probes[layer, reads]
 
     @cached_property

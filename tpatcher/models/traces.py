@@ -10,6 +10,7 @@ from torch import Tensor
 from tpatcher.batches import batches
 from tpatcher.example import Example, text_of
 from tpatcher.models.model import Model
+from tpatcher.nets.generation import Seq2Seq
 from tpatcher.nets.reading import Reads
 from tpatcher.nets.tasks import TeacherForced
 
@@ -93,7 +94,11 @@ def traces(
     # like lengths together, within windows: any stretch of the result is still a fair sample
     window = 32 * batch
     order = sorted(range(len(items)), key=lambda i: (i // window, len(texts[i])))
+    at_once = layer == -1 and model.tail and not len(model.rows()) and bool(plain.all())
     for part in batches(order, batch):
+        if at_once and isinstance(model.task, Seq2Seq):
+            yield (part, *_trace_while_answering(model, [texts[i] for i in part], reads))
+            continue
         targets = targets_to_follow(model, [items[i] for i in part])
         seen = trace(model, [texts[i] for i in part], targets, layer, reads)
         if not model.task.generates:  # one answer position, whose winner is the answer
@@ -101,6 +106,26 @@ def traces(
             first = seen.owner.diff(prepend=torch.tensor([-1])) > 0
             targets = [[token] for token in seen.tokens[first].tolist()]
         yield part, targets, seen
+
+
+def _trace_while_answering(
+    model: Model, texts: Sequence[str], reads: Reads
+) -> tuple[list[list[int]], Trace]:
+    """The answers of an encoder-decoder without patches in its last layer, and their trace.
+
+    What `trace` sees along an answer was there when it was generated: one run is enough.
+    """
+    assert isinstance(model.task, Seq2Seq) and model.tail is not None
+    probe = model.probe(-1, reads)
+    targets, chosen = probe.answer(model.task, texts)
+    return targets, Trace(
+        queries=chosen.seen[probe.names[0]],
+        states=model.tail.state(chosen.seen),
+        tokens=torch.tensor([token for target in targets for token in target]),
+        owner=torch.tensor([i for i, target in enumerate(targets) for _ in target]),
+        best=chosen.best,
+        gap=chosen.gap,
+    )
 
 
 def trace_own_answers(

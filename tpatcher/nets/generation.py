@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.generation import LogitsProcessorList
+from transformers.generation import LogitsProcessor, LogitsProcessorList
 
 from tpatcher.errors import BadInput, NotFixed, UnsupportedArchitecture
 from tpatcher.example import normal
@@ -142,9 +142,14 @@ class Seq2Seq(Generate):
         ids = self.tokenize(text_target=answer).input_ids
         return self.expressible(answer, ids)
 
-    def predict(self, net: PreTrainedModel, texts: Sequence[str]) -> list[list[int]]:
+    def predict(
+        self, net: PreTrainedModel, texts: Sequence[str], watcher: LogitsProcessor | None = None
+    ) -> list[list[int]]:
+        """Answers as token ids; a watcher is called for every token, last of all processors."""
         inputs = on_device(self.encode(texts), net.device)
-        ids = net.generate(**inputs, generation_config=self.config, **self.stopping)
+        watching = {} if watcher is None else {"logits_processor": LogitsProcessorList([watcher])}
+        options = {**watching, **self.stopping}
+        ids = net.generate(**inputs, generation_config=self.config, **options)
         return [self.until_end(row) for row in ids[:, 1:].tolist()]
 
     def force(self, texts: Sequence[str], targets: Sequence[Sequence[int]]) -> TeacherForced:

@@ -5,11 +5,9 @@ logits are tail(x + Act(q·K + b)·V), where q is the query and x what enters th
 transformer's body never has to run again.
 """
 
-import inspect
 import threading
 import warnings
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -17,9 +15,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from tpatcher.nets import ffn, reading
-from tpatcher.nets.beginnings import Beginnings
-from tpatcher.nets.reading import Reads
+from tpatcher.nets import ffn
+from tpatcher.nets.probe import Probe
 from tpatcher.nets.tasks import Task, TeacherForced
 from tpatcher.nets.twin import twin
 
@@ -27,79 +24,6 @@ from tpatcher.nets.twin import twin
 ROUNDING = {torch.float32: 1e-3, torch.float16: 3e-2, torch.bfloat16: 3e-1}
 
 HEADS = ("lm_head", "embed_out")  # a language model's matrix of output embeddings
-
-
-class Probe:
-    """A twin of the net that also tells what enters some of its modules, to any one thread."""
-
-    def __init__(self, net: PreTrainedModel, names: list[str], reads: Reads = "position") -> None:
-        """With `reads="text"`, the first module's inputs have the text's state beside them."""
-        self.net = twin(net)
-        self.names, self.local = names, threading.local()
-        self.reader = reading.install(self.net) if reads == "text" else None
-        for name in names:
-            module = self.net.get_submodule(name)
-            module.register_forward_pre_hook(self._remember(name), with_kwargs=True)
-        head = self.net.get_output_embeddings() if self.net.can_generate() else None
-        if head is not None and not self.keeps_logits:
-            head.register_forward_pre_hook(self._last_alone)
-
-    def _last_alone(self, head: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        return (args[0][:, -1:], *args[1:]) if self.local.without_logits else None
-
-    def _remember(self, name: str) -> Any:
-        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self.local.seen[name] = args[0] if args else next(iter(kwargs.values()))
-
-        return hook
-
-    def run(self, forced: TeacherForced, **options: Any) -> tuple[Any, dict[str, Tensor]]:
-        """The net's output, and what entered each named module at the answer positions."""
-        self.local.seen, self.local.without_logits = {}, False
-        output = self.net(**forced.on(self.net.device), **options)
-        return output, self._at(forced)
-
-    @torch.no_grad()
-    def seen(self, forced: TeacherForced) -> dict[str, Tensor]:
-        """What entered each named module at the answer positions: no logits are worked out.
-
-        What the texts of a decoder begin with is run once for all of them.
-        """
-        self.local.seen, self.local.without_logits = {}, True
-        inputs, skipped = dict[str, Any](forced.on(self.net.device)), 0
-        if not self.net.config.is_encoder_decoder:
-            inputs, skipped = self.beginnings.shortened(forced)
-        self.net(**inputs, **({"logits_to_keep": 1} if self.keeps_logits else {}))
-        return self._at(forced, skipped)
-
-    @torch.no_grad()
-    def text_states(self, forced: TeacherForced) -> Tensor:
-        """s at the answer positions of a decoder, by its first layers alone."""
-        assert self.reader is not None
-        inputs, skipped = self.beginnings.shortened(forced)
-        states = self.reader.run(self.net, inputs)
-        return states[forced.row, forced.column - skipped]
-
-    @cached_property
-    def beginnings(self) -> Beginnings:
-        """What this net's texts begin with."""
-        return Beginnings(self.net)
-
-    @cached_property
-    def keeps_logits(self) -> bool:
-        """Whether the net can be told to work out the last logits alone."""
-        return "logits_to_keep" in inspect.signature(self.net.forward).parameters
-
-    def _at(self, forced: TeacherForced, skipped: int = 0) -> dict[str, Tensor]:
-        """What was seen at the answer positions of texts whose first tokens were skipped."""
-        ids = forced.inputs.get("decoder_input_ids", forced.inputs["input_ids"])
-        length = ids.shape[1] - skipped
-        flat = (forced.row * length + forced.column - skipped).to(self.net.device)
-        if self.reader is not None:
-            queries = self.local.seen[self.names[0]]
-            self.local.seen[self.names[0]] = self.reader.beside(queries)
-        # OPT's layers see (batch·length, d) instead of (batch, length, d)
-        return {k: v.reshape(-1, v.shape[-1])[flat].float() for k, v in self.local.seen.items()}
 
 
 class LayerStub(nn.Module):

@@ -10,6 +10,7 @@ from tpatcher.editors.tpatcher import MaxMargin, max_margin
 from tpatcher.editors.tpatcher.contrast import Contrast
 from tpatcher.editors.tpatcher.mistake import Mistake
 from tpatcher.editors.tpatcher.phrases import Phrases
+from tpatcher.models.traces import trace
 
 TRAFFIC = [
     *TEXTS,
@@ -43,6 +44,23 @@ def test_what_cannot_be_told_apart_is_no_contrast() -> None:
     example = tp.Example("who wrote hamlet ?", answer, unrelated=(double,))
     patch = tp.TPatcher(MaxMargin(contrast=5)).fit(model, TEXTS).edit(model, example)
     assert "given" not in patch.certificate.contrast
+
+
+@pytest.mark.parametrize("name", ["bart", "t5"])
+def test_later_tokens_are_held_against_the_mistakes_own_query_in_other_texts(name: str) -> None:
+    model = fresh(name)
+    mistake = Mistake.find(
+        model, tp.Example("what is the river of rome ?", "a red bird"), -1, "text"
+    )
+    found = Contrast.of(mistake, Phrases(TRAFFIC), 8)
+    d, n = model.net.config.hidden_size, len(mistake.target)
+    for i, text in enumerate(found.texts):
+        rows = found.trace.queries[found.trace.owner == i]
+        other = trace(model, [text], [mistake.target], reads="text").queries
+        torch.testing.assert_close(rows[0], other[0])  # where its answer begins
+        later = rows[-(n - 2 if name == "bart" else n - 1) :]
+        assert torch.equal(later[:, :d], mistake.queries[n - len(later) :, :d])
+        torch.testing.assert_close(later[:, d:], other[: len(later), d:])
 
 
 NAMED = Phrases(["the dog of Lima", "the dog of Madrid", *(["what is the river of it ?"] * 2000)])

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 from tpatcher.editors.base import Editor, with_fields
+from tpatcher.editors.tpatcher import contrast
 from tpatcher.editors.tpatcher.max_margin import MaxMargin
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes
@@ -15,11 +16,12 @@ from tpatcher.errors import AlreadyRight, BadInput, NotFitted, TPatcherError, un
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.positions import Ahead
-from tpatcher.nets.reading import VERSION, Reads
+from tpatcher.nets import reading
+from tpatcher.nets.reading import Reads
 from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons
 
-CONTRAST = 60  # texts that a fix is held against whose key reads the text
+CONTRAST = 40  # texts that a fix is held against whose key reads the text
 PRESETS: dict[str, Callable[..., Solver]] = {
     "fast": MaxMargin,
     "text": partial(MaxMargin, reads="text", contrast=CONTRAST),
@@ -89,7 +91,7 @@ class TPatcher(Editor):
 
     def versions(self) -> list[int]:
         found = [self.version, self.solver.version]
-        return [*found, VERSION] if self.solver.reads == "text" else found
+        return [*found, reading.VERSION, contrast.VERSION] if self.solver.reads == "text" else found
 
     def fit_key(self) -> dict[str, Any]:
         return {"solver": self.solver.name, "layer": self.layer, "reads": self.solver.reads}

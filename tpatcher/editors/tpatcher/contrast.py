@@ -13,12 +13,12 @@ from tpatcher.models.traces import Trace, targets_to_follow, trace
 from tpatcher.nets.causal import Causal
 
 AGAIN = "{0} is known as a part of the {0} in the city of"  # an answer like any other
-FOLLOWED = 8  # sisters that are followed along the model's own answer
+VERSION = 2  # of what contrast is: 1 followed texts along the target, and some along their answers
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """The contrast texts of one mistake, each followed along the mistake's own target."""
+    """The contrast texts of one mistake, each as its key will meet it."""
 
     texts: list[str]
     kinds: list[str]  # of each text
@@ -48,12 +48,9 @@ class Contrast:
         if not model.task.generates:
             targets = [mistake.target] * len(texts)
             return cls(texts, kinds, trace(model, texts, targets, here.layer, here.reads))
-        seen = [(_by_text_alone if early else _along_target)(mistake, texts)]
-        # a neuron for a later token must not fire in the middle of other answers: so what a user
-        # names, and a few sisters, are followed along their own, which takes a run
-        some = [i for i, kind in enumerate(kinds) if kind == "given"]
-        some += [i for i, kind in enumerate(kinds) if kind == "sisters"][:FOLLOWED]
-        if some:
+        seen = [_by_text_alone(mistake, texts)] if early else _from_the_beginning(mistake, texts)
+        # what a user names is followed along the model's own answer, which takes a run
+        if some := [i for i, kind in enumerate(kinds) if kind == "given"]:
             seen.append(_along_own_answers(mistake, texts, some))
         if early and namesakes and (subject := phrases.named(_asked(asked))):
             seen.append(_said_again(mistake, subject, len(texts)))
@@ -98,9 +95,14 @@ def _by_text_alone(mistake: Mistake, texts: list[str]) -> Trace:
     length = int(lost.argmax()) + 1
     forced = model.task.force(texts, [mistake.target[:length]] * len(texts))
     states = model.probe(here.layer, "text").text_states(forced)
-    seen = here.trace.at(torch.arange(length).repeat(len(texts)))
-    own = seen.queries[:, : -states.shape[1]]
-    return replace(seen, queries=torch.cat([own, states.to(own)], 1), owner=forced.row)
+    return _read_elsewhere(mistake, torch.arange(length).repeat(len(texts)), states, forced.row)
+
+
+def _read_elsewhere(mistake: Mistake, positions: Tensor, states: Tensor, owner: Tensor) -> Trace:
+    """Positions (k,) of the mistake's own trace as if they stood in texts with these states."""
+    seen = mistake.positions.trace.at(positions)
+    own = seen.queries[:, : mistake.positions.ffn.width]
+    return replace(seen, queries=torch.cat([own, states.to(own)], 1), owner=owner)
 
 
 def _said_again(mistake: Mistake, subject: str, owner: int) -> Trace:
@@ -129,30 +131,25 @@ def _along_own_answers(mistake: Mistake, texts: list[str], some: list[int]) -> T
     return replace(seen, owner=torch.tensor(some)[seen.owner])
 
 
-def _along_target(mistake: Mistake, texts: list[str]) -> Trace:
-    """The texts along the mistake's target, each as far as the model would go by itself.
+def _from_the_beginning(mistake: Mistake, texts: list[str]) -> list[Trace]:
+    """The texts where their answers begin, and the rest of the mistake's own answer in them.
 
-    Hardly any text begins as the target does, so only the beginning is looked at first.
+    A neuron for a later token must not fire in the middle of another answer. What those are would
+    take a run to know; held against its own query in the other text, it fires nowhere there.
     """
     model, target, here = mistake.model, mistake.target, mistake.positions
     begin = 2 if target[0] == model.tokenizer.bos_token_id else 1  # all of BART's begin with <s>
     seen = trace(model, texts, [target[:begin]] * len(texts), here.layer, here.reads)
-    reached, follows = _reached(seen, len(texts))
-    further = follows.nonzero()[:, 0].tolist()
-    seen = seen.at(reached)
-    if not further or len(target) <= begin:
-        return seen
-    asked = [texts[i] for i in further]
-    more = trace(model, asked, [target] * len(asked), here.layer, here.reads)
-    reached, _ = _reached(more, len(asked))
-    reached.view(len(asked), -1)[:, :begin] = False  # known already
-    more.owner = torch.tensor(further)[more.owner]
-    return Trace.join([seen, more.at(reached)])
-
-
-def _reached(seen: Trace, n: int) -> tuple[Tensor, Tensor]:
-    """Which positions (P,) the model reaches by itself, and which of n texts it follows whole."""
-    follows = (seen.best == seen.tokens).view(n, -1).long().cumprod(1)
-    before = follows.roll(1, 1)
-    before[:, 0] = 1
-    return before.flatten().bool(), follows[:, -1].bool()
+    follows = (seen.best == seen.tokens).view(len(texts), -1)[:, : begin - 1].all(1)
+    reached = torch.ones(len(texts), begin, dtype=torch.bool)
+    reached[:, 1:] = follows[:, None]
+    first = seen.at(reached.flatten())
+    later = torch.arange(begin, len(target))
+    if not len(later) or here.reads == "position":
+        return [first]
+    states = seen.queries[::begin, here.ffn.width :].repeat_interleave(len(later), 0)
+    owner = torch.arange(len(texts)).repeat_interleave(len(later))
+    rest = _read_elsewhere(mistake, later.repeat(len(texts)), states, owner)
+    # what is said there by itself is not known: it counts as another token, and as sure of it
+    unknown = torch.full_like(rest.best, -1), torch.full_like(rest.gap, torch.inf)
+    return [first, replace(rest, best=unknown[0], gap=unknown[1])]

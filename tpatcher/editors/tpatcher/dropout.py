@@ -8,9 +8,9 @@ from torch import Tensor
 from tpatcher.editors.tpatcher.mistake import Mistake
 from tpatcher.models.positions import CachedPositions
 from tpatcher.nets import reading
+from tpatcher.nets.probe import Probe
 from tpatcher.nets.rows import Activation, Rows
 from tpatcher.nets.seeded import seeded
-from tpatcher.nets.tail import Probe
 from tpatcher.nets.tasks import TeacherForced
 from tpatcher.nets.twin import twin
 
