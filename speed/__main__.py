@@ -8,11 +8,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from speed.figures import Figure, answering, editing, large, retention, starting
+from speed.figures import Figure, answering, editing, editing_by_text, large, retention, starting
 
 ALL = {
     "classification": lambda: editing("classification"),
     "qa": lambda: editing("QA with 3 wrong tokens"),
+    "contrast": lambda: (
+        editing_by_text("classification") + editing_by_text("QA with 3 wrong tokens")
+    ),
     "answer": lambda: answering(1_000, 1.05) + answering(10_000, 1.5),
     "retention": retention,
     "large": large,

@@ -13,6 +13,7 @@ import torch
 
 from speed import literal, nets
 from tpatcher.editors import TPatcher
+from tpatcher.editors.tpatcher import solver
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.retention import AnswerCache
@@ -106,6 +107,20 @@ def editing(name: str, n: int = 33) -> list[Figure]:
         at_most(f"each of {n} edits by edit_all ÷ one answer, {name}", each / found.answer, 0.5,
                 f"{1000 * each:.1f} ms each"),
     ]  # fmt: skip
+
+
+def editing_by_text(name: str, n: int = 17) -> list[Figure]:
+    """Our edit where keys read the text and are held against contrast texts, against one answer."""
+    classify = name == "classification"
+    model = nets.classifier() if classify else nets.generator()
+    memory = nets.memory_of_texts(model, 40_000 if classify else 160_000)
+    examples = nets.mistakes(model, n, asked=nets.questions(n, seed=8))
+    editor = TPatcher(solver("text")).fit(model, memory)
+    held = editor.edit(model, examples[0]).certificate.contrast
+    found = edits(model, editor, examples)
+    about = f"{found.about}, contrast {held}"
+    ratio = found.edit / found.answer
+    return [at_most(f"our edit with contrast ÷ one answer, {name}", ratio, 3.0, about)]
 
 
 def answering(n: int, bar: float, rounds: int = 41) -> list[Figure]:

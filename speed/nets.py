@@ -1,6 +1,7 @@
 """Models of the usual sizes with random weights: time does not depend on what they know."""
 
 import random
+from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -12,6 +13,7 @@ from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.traces import trace
+from tpatcher.nets.reading import Reads, text_width
 
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 ANSWER = 8  # tokens of an answer
@@ -79,14 +81,24 @@ def texts(n: int, seed: int, length: int = 16) -> list[str]:
     return [" ".join(f"w{draw.randrange(4, 30_000)}" for _ in range(length)) for _ in range(n)]
 
 
-def queries(model: Model, n: int, seed: int = 0) -> Tensor:
+def questions(n: int, seed: int) -> list[str]:
+    """Texts that ask one of forty things of a subject that few others have."""
+    draw, asks = random.Random(seed), random.Random(0)
+    frames = [[f"w{asks.randrange(4, 200)}" for _ in range(12)] for _ in range(40)]
+    out = []
+    for _ in range(n):
+        frame = draw.choice(frames)
+        subject = [f"w{draw.randrange(200, 30_000)}" for _ in range(4)]
+        out.append(" ".join([*frame[:6], *subject, *frame[6:]]))
+    return out
+
+
+def queries(model: Model, n: int, seed: int = 0, reads: Reads = "position") -> Tensor:
     """n queries with the mean and the covariance of the model's own, made block by block."""
-    asked = texts(256, seed=90)
-    said = (
-        model.task.predict(model.net, asked[:64]) if model.task.name != "classify" else [[0]] * 64
-    )
-    parts = [trace(model, asked[i : i + 32], said[i : i + 32]).queries for i in (0, 32)]
-    seen = torch.cat(parts)
+    asked = texts(64, seed=90) if reads == "position" else questions(64, seed=90)
+    said = model.task.predict(model.net, asked) if model.task.generates else [[0]] * 64
+    parts = [trace(model, asked[i : i + 32], said[i : i + 32], reads=reads) for i in (0, 32)]
+    seen = torch.cat([part.queries for part in parts])
     mean, size = seen.mean(0), seen.std()
     _, spread, directions = torch.linalg.svd(seen - mean, full_matrices=False)
     mix = directions * (spread / len(seen) ** 0.5)[:, None]  # (rank, d)
@@ -103,10 +115,18 @@ def memory(model: Model, n: int) -> Memory:
     return Memory.from_queries(queries(model, n))
 
 
-def mistakes(model: Model, n: int, wrong: int = 3) -> list[Example]:
+def memory_of_texts(model: Model, n: int) -> Memory:
+    """The like for keys that read the text, with texts that contrast is made of."""
+    found = queries(model, n, reads="text")
+    return Memory(found, texts=questions(5_000, seed=91), text_width=text_width(model.net))
+
+
+def mistakes(
+    model: Model, n: int, wrong: int = 3, asked: Sequence[str] | None = None
+) -> list[Example]:
     """Examples that the model answers otherwise: with so many wrong tokens, where it generates."""
-    asked = texts(n, seed=7)
-    if model.task.name == "classify":
+    asked = texts(n, seed=7) if asked is None else asked
+    if not model.task.generates:
         said = model.answer(asked)
         names = model.task.labels  # type: ignore[attr-defined]
         return [

@@ -45,3 +45,15 @@ def test_answers_and_retention_are_measured(tiny: Model) -> None:
     assert answers.value > 0 and retention.value > 0
     assert "of 60 really run" in retention.about
     assert tiny.patches == ()
+
+
+@pytest.mark.usefixtures("tiny")
+def test_edits_with_contrast_are_measured_against_one_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = nets.memory_of_texts
+    monkeypatch.setattr(nets, "memory_of_texts", lambda of, n: made(of, 60))
+    (figure,) = figures.editing_by_text("classification", n=4)
+    assert figure.value > 0
+    assert "3 of 3 fixed" in figure.about
+    assert "contrast {}" not in figure.about

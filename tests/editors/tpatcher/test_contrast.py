@@ -6,7 +6,7 @@ import torch
 import tpatcher as tp
 from tests.chat import chat
 from tests.helpers import TEXTS, fresh
-from tpatcher.editors.tpatcher import MaxMargin, max_margin
+from tpatcher.editors.tpatcher import MaxMargin, crossing
 from tpatcher.editors.tpatcher.contrast import Contrast
 from tpatcher.editors.tpatcher.mistake import Mistake
 from tpatcher.editors.tpatcher.phrases import Phrases
@@ -117,8 +117,8 @@ def test_namesakes_of_a_conversation_are_asked_in_it() -> None:
 def test_namesakes_that_would_make_a_neuron_common_are_left_out(
     rarity: float, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    among = max_margin.Crossing(0.5, duals=2, rarity=rarity)
-    monkeypatch.setattr(max_margin, "AMONG_NAMESAKES", among)
+    among = crossing.Crossing(0.5, duals=2, rarity=rarity)
+    monkeypatch.setattr(crossing, "AMONG_NAMESAKES", among)
     model = fresh("llama")
     named = [f"the dog of {name}" for name in ("K2", "K3")]
     editor = tp.TPatcher(MaxMargin(reads="text", namesakes=6)).fit(model, [*TRAFFIC, *named])

@@ -7,7 +7,7 @@ import torch
 
 import tpatcher as tp
 from tests.helpers import ASKED, RIGHT, TEXTS, fresh, wrong
-from tpatcher.editors.tpatcher import MaxMargin, max_margin
+from tpatcher.editors.tpatcher import max_margin
 from tpatcher.errors import NotFixed
 from tpatcher.patches.certificate import Certificate
 
@@ -76,10 +76,3 @@ def test_an_answer_that_follows_from_the_trace_is_not_generated_again(
         patch = editor.edit(model, example)
     model.push(patch)
     assert model.correct([example]) == [True]
-
-
-def test_a_decoders_neurons_that_read_the_text_fire_later_than_an_encoders() -> None:
-    encoder, decoder = (max_margin.usual_by_text(fresh(name)) for name in ("bart", "gpt2"))
-    assert encoder.fraction < decoder.fraction
-    assert MaxMargin().crossing_for(True, 10, decoder) == decoder
-    assert MaxMargin(crossing=0.3).crossing_for(True, 10, decoder).fraction == 0.3

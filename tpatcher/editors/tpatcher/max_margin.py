@@ -18,6 +18,7 @@ from tpatcher.editors.tpatcher import keys, values
 from tpatcher.editors.tpatcher.check import Responses, check
 from tpatcher.editors.tpatcher.contexts import contexts
 from tpatcher.editors.tpatcher.contrast import Contrast
+from tpatcher.editors.tpatcher.crossing import Crossing, usual
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes, make_patch
 from tpatcher.editors.tpatcher.solver import Solver
@@ -27,7 +28,6 @@ from tpatcher.models.model import Model
 from tpatcher.models.positions import CachedPositions
 from tpatcher.models.traces import trace
 from tpatcher.nets.activation import thresholds
-from tpatcher.nets.causal import Causal
 from tpatcher.nets.reading import Reads
 from tpatcher.nets.rows import Rows
 from tpatcher.patches.neurons import Neurons
@@ -43,36 +43,6 @@ class TooNear(Exception):
     def __init__(self, rows: Tensor) -> None:
         super().__init__()
         self.rows = rows
-
-
-@dataclass(frozen=True)
-class Crossing:
-    """Where a neuron begins to fire, and how carefully its key is found."""
-
-    fraction: float  # f: 0 at the memory, 1 at the mistake
-    duals: int  # times that the dual is solved, each with one more pass over the memory
-    # Standard deviations of the memory's responses that a neuron begins to fire above their mean,
-    # or else the contrast texts are too near: it would fire somewhere in any other text.
-    rarity: float = 0.0
-
-
-# A second dual gives zsRE 0.09 more GR at the same TestR, and FEVER nothing.
-LABELS, TOKENS = Crossing(0.47, duals=1), Crossing(0.5, duals=2)
-# Where the text's state is read too, chosen on one half of each edit set.
-LABELS_BY_TEXT, TOKENS_BY_TEXT = Crossing(0.55, duals=1), Crossing(0.25, duals=2)
-# A sentence encoder's vectors lie further apart.
-TOKENS_BY_ENCODER = Crossing(0.3, duals=2)
-# The state of a decoder's text, chosen on thirty zsRE questions: at 0.4 and 0.5 their rephrasings
-# were right in 0.93 and 0.87, no unrelated answer changed, and questions like them were kept in
-# 0.55 and 0.65.
-DECODED_BY_TEXT = Crossing(0.45, duals=2)
-# The same held against namesakes: higher loses rephrasings of zsRE, lower WikiBigEdit's neighbours.
-# Without them no neuron of 120 fixes began to fire below a rarity of 8, and perplexity stayed; with
-# them one at 5.8 fired all along a piece of code, and perplexity was 1.46 times what it had been.
-AMONG_NAMESAKES = Crossing(0.5, duals=2, rarity=8.0)
-# The more queries a key stays clear of, the more seldom others come near it: where answers are
-# tokens, f falls for each doubling of the memory beyond this size. With labels it gains little.
-REFERENCE_SIZE, DROP_PER_DOUBLING, MIN_FRACTION = 45_000, 0.1, 0.2
 
 
 @dataclass(frozen=True)
@@ -175,25 +145,11 @@ class MaxMargin(Solver):
         )
         return make_patch(mistake, rows, certificate)
 
-    def crossing_for(
-        self, generates: bool, queries: int, by_text: Crossing | None = None
-    ) -> Crossing:
-        """Crossing for a task and a memory of this many queries, where the fields are open.
-
-        >>> sizes = (8_000, 45_000, 180_000, 10**7)
-        >>> [round(MaxMargin().crossing_for(True, n).fraction, 2) for n in sizes]
-        [0.5, 0.5, 0.3, 0.2]
-        """
-        default = by_text or (TOKENS if generates else LABELS)
-        f = default.fraction
-        if default is TOKENS and queries > REFERENCE_SIZE:
-            doublings = math.log2(queries / REFERENCE_SIZE)
-            f = max(MIN_FRACTION, f - DROP_PER_DOUBLING * doublings)
-        return Crossing(
-            f if self.crossing is None else self.crossing,
-            default.duals if self.duals is None else self.duals,
-            default.rarity,
-        )
+    def _crossing(self, model: Model, memory: Memory) -> Crossing:
+        """The usual crossing, but for what the fields say."""
+        found = usual(model, memory, bool(self.namesakes))
+        fraction = found.fraction if self.crossing is None else self.crossing
+        return replace(found, fraction=fraction, duals=self.duals or found.duals)
 
     def _keys(
         self,
@@ -220,10 +176,7 @@ class MaxMargin(Solver):
             must_avoid=must_avoid,
             contrast=len(contrast.trace.tokens) if contrast else 0,
         )
-        by_text = usual_by_text(mistake.model) if memory.reads == "text" else None
-        if by_text is DECODED_BY_TEXT and self.namesakes:
-            by_text = AMONG_NAMESAKES
-        crossing = self.crossing_for(mistake.model.task.generates, memory.n_answers, by_text)
+        crossing = self._crossing(mistake.model, memory)
         found = keys.solve(positives, negatives, crossing.duals, self.width)
         key_rows, bias, responses = [], [], []
         for key in found:
@@ -308,15 +261,6 @@ class MaxMargin(Solver):
                 f"{mistake.example.answer!r}: whatever a value does, another token stays above it"
             )
         return found, probability
-
-
-def usual_by_text(model: Model) -> Crossing:
-    """The usual crossing of keys that read the text of this model."""
-    if not model.task.generates:
-        return LABELS_BY_TEXT
-    if isinstance(model.task, Causal):
-        return DECODED_BY_TEXT
-    return TOKENS_BY_ENCODER if model.encoder else TOKENS_BY_TEXT
 
 
 def _positives(mistake: Mistake, in_contexts: bool) -> list[Tensor]:
