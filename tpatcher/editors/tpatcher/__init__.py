@@ -21,7 +21,7 @@ from tpatcher.nets.reading import Reads
 from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons
 
-CONTRAST = 30  # texts that a fix is held against whose key reads the text
+CONTRAST = 45  # texts that a fix is held against whose key reads the text
 PRESETS: dict[str, Callable[..., Solver]] = {
     "fast": MaxMargin,
     "text": partial(MaxMargin, reads="text", contrast=CONTRAST),
