@@ -54,6 +54,7 @@ ON_THE_CPU = {
     "nets/activation.py": "where an activation is flat, worked out once",
     "nets/causal.py": BOOKS,
     "nets/generation.py": BOOKS,
+    "nets/probe.py": BOOKS,
     "nets/reading.py": "a mask, moved to the states",
     "nets/rows.py": "no rows",
     "nets/tail.py": BOOKS,

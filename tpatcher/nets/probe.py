@@ -129,7 +129,13 @@ class Watcher(LogitsProcessor):  # type: ignore[misc]
         part = steps < torch.tensor(lengths)[:, None]  # (B, steps): generation goes on beside them
         seen, best, gap = zip(*self.steps, strict=True)
         return Chosen(
-            {n: torch.stack([s[n] for s in seen], 1)[part].float() for n in self.probe.names},
-            torch.stack(best, 1).cpu()[part],
-            torch.stack(gap, 1).float().cpu()[part],
+            {n: _at([s[n] for s in seen], part).float() for n in self.probe.names},
+            _at(best, part).cpu(),
+            _at(gap, part).float().cpu(),
         )
+
+
+def _at(steps: Sequence[Tensor], part: Tensor) -> Tensor:
+    """What there was at some of the steps (B, …) of generation."""
+    every = torch.stack(list(steps), 1)
+    return every[part.to(every.device)]
