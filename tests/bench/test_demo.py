@@ -1,6 +1,7 @@
 """`tpatcher demo`, with a few mistakes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,11 @@ from tests.helpers import tpatcher
 from tpatcher.bench import demo
 
 
-def test_the_demo_fixes_both_tasks_and_reports(tmp_path: Path) -> None:
+def test_the_demo_fixes_both_tasks_and_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = replace(demo.SCALE, n_train=100, n_test=100, memory_size=1_000)
+    monkeypatch.setattr(demo, "SCALE", few)
     report, numbers = tmp_path / "report.html", tmp_path / "numbers.json"
     out = tpatcher("demo", "--edits", 2, "--report", report, "--json", numbers)
     assert out.exit_code == 0, (out.output, out.exception)
