@@ -120,7 +120,8 @@ def test_namesakes_that_would_make_a_neuron_common_are_left_out(
     among = crossing.Crossing(0.5, duals=2, rarity=rarity)
     monkeypatch.setattr(crossing, "AMONG_NAMESAKES", among)
     model = fresh("llama")
-    named = [f"the dog of {name}" for name in ("K2", "K3")]
-    editor = tp.TPatcher(MaxMargin(reads="text", namesakes=6)).fit(model, [*TRAFFIC, *named])
+    # words that the tokenizer knows: others are all one token, and rounding would tell them apart
+    monkeypatch.setattr(Phrases, "names", ["lima", "madrid", "rome"])
+    editor = tp.TPatcher(MaxMargin(reads="text", namesakes=6)).fit(model, TRAFFIC)
     patch = editor.edit(model, tp.Example("what is the river of K9 ?", "a red bird"))
     assert bool(patch.certificate.contrast) == kept
