@@ -9,12 +9,12 @@ import torch
 from transformers import DynamicCache
 
 import tpatcher as tp
-from tests import zoo
+from tests import chat, zoo
 from tests.helpers import ASKED, RIGHT, TEXTS, fresh, logits
 from tpatcher.editors.tpatcher import MaxMargin
 from tpatcher.errors import BadInput, NotFitted
 from tpatcher.models.retention import AnswerCache
-from tpatcher.nets import reading
+from tpatcher.nets import reading, text_reader
 from tpatcher.patches.neurons import Neurons
 
 every = pytest.mark.parametrize("name", zoo.ARCHITECTURES)
@@ -83,18 +83,62 @@ def test_the_first_layers_alone_tell_a_decoders_text(name: str) -> None:
 
 
 def test_a_decoders_mean_is_of_what_was_read_last() -> None:
-    states = torch.randn(2, reading.WINDOW + 6, 3)
-    for length in (1, 4, states.shape[1]):
-        found = reading._recent(states, length)
-        for k in range(length):
-            end = states.shape[1] - length + k + 1
-            begin = max(0, end - reading.WINDOW)
-            torch.testing.assert_close(found[:, k], states[:, begin:end].sum(1))
+    states = torch.randn(2, text_reader.WINDOW + 6, 3)
+    found = text_reader._recent(states)
+    for k in range(states.shape[1]):
+        begin = max(0, k + 1 - text_reader.WINDOW)
+        torch.testing.assert_close(found[:, k], states[:, begin : k + 1].sum(1))
+
+
+def test_what_a_chat_model_answers_is_no_part_of_what_it_was_asked() -> None:
+    model, answer = chat.chat(), [70, 71, 72, 2]
+    assert model.tokenizer.decode([model.task.prompt_end]) == "<s>"  # type: ignore[attr-defined]
+    probe = model.probe(-1, "text")
+    one, other = (probe.text_states(model.task.force([t], [answer])) for t in ("Who?", "Where?"))
+    assert one.shape == (len(answer), reading.text_width(probe.net))
+    assert torch.equal(one, one[:1].expand_as(one)), "the same all along the answer"
+    assert not torch.allclose(one, other)
+    read = model.task.read([[65, 66, 67, 68]], [4])  # type: ignore[attr-defined]
+    assert not probe.text_states(read).any(), "where nobody asked, there is nothing to read"
+    with pytest.raises(BadInput, match="input_ids"):
+        probe.net(inputs_embeds=torch.zeros(1, 3, 48))
+
+
+@pytest.mark.parametrize(
+    ("template", "end"),
+    [
+        ("{{ messages[0]['content'] }}</s>Answer: ", "</s>"),
+        ("<s>[Q] {{ messages[0]['content'] }} [A]", None),  # nothing special after the question
+        (None, None),
+    ],
+)
+def test_where_prompts_end_is_seen_in_what_the_template_writes(
+    template: str | None, end: str | None
+) -> None:
+    found = chat.chat(template).task.prompt_end  # type: ignore[attr-defined]
+    assert found == (None if end is None else chat.MARKS.index(end))
+
+
+def test_a_chat_models_fix_holds_token_by_token_and_in_a_batch() -> None:
+    model = chat.chat()
+    editor = tp.TPatcher(MaxMargin(reads="text")).fit(model, ["Hi there", "What is this?", "No"])
+    examples = [tp.Example("Who runs it?", "Ines"), tp.Example("Where?", "Oslo")]
+    for example in examples:
+        model.push(editor.edit(model, example))
+    assert model.answer([e.text for e in examples]) == ["Ines", "Oslo"]
+    ids = torch.tensor([model.task.ids("Who runs it?")])  # type: ignore[attr-defined]
+    with torch.no_grad():
+        at_once, past, steps = model.net(ids).logits, None, []
+        for i in range(ids.shape[1]):
+            out = model.net(ids[:, i : i + 1], past_key_values=past, use_cache=True)
+            past = out.past_key_values
+            steps.append(out.logits)
+    torch.testing.assert_close(torch.cat(steps, dim=1), at_once, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", CAUSAL)
 def test_token_by_token_is_as_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "WINDOW", 4)  # which the text is longer than
+    monkeypatch.setattr(text_reader, "WINDOW", 4)  # which the text is longer than
     net, ids = fixed(name).net, torch.arange(4, 14)[None]
     with torch.no_grad():
         at_once, past, steps = net(ids).logits, None, []

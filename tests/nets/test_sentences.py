@@ -14,6 +14,7 @@ from tpatcher.editors.tpatcher import MaxMargin
 from tpatcher.errors import BadInput, NotFitted, WrongBase
 from tpatcher.models.retention import AnswerCache
 from tpatcher.nets import reading
+from tpatcher.nets.text_reader import SentenceReader
 
 several = pytest.mark.parametrize("name", ["bert", "bart", "marian", "t5"])
 
@@ -62,7 +63,7 @@ def test_keys_read_the_vector_of_the_text(encoder: str) -> None:
     model = with_encoder("bart", encoder)
     assert reading.text_width(model.net) == 24
     reader = reading.install(model.net)
-    assert isinstance(reader, reading.SentenceReader)
+    assert isinstance(reader, SentenceReader)
     with torch.no_grad():
         inputs = model.task.encode([ASKED[0], "dog"])
         model.net(**inputs, decoder_input_ids=torch.tensor([[2, 3], [2, 3]]))

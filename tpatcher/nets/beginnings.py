@@ -11,8 +11,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
-from tpatcher.nets.reading import TextLayer
 from tpatcher.nets.tasks import TeacherForced
+from tpatcher.nets.text_reader import TextLayer
 
 SHORTEST = 8  # tokens; a beginning that is shorter is not worth a cache
 KEPT = 8  # beginnings, and texts that new ones are compared with

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, Self
 
 import torch
@@ -62,6 +63,19 @@ class Causal(Generate):
             return str(write(turns, tokenize=False, add_generation_prompt=not finished(asked)))
         except Exception as error:  # a template is a program: some refuse a system message
             raise BadInput(f"the model's chat template refuses this: {error}") from error
+
+    @property
+    def prompt_end(self) -> int | None:
+        """The special token that comes last in all prompts of the chat template, if one does."""
+        if not self.tokenizer.chat_template:
+            return None
+        one, other = (reversed(self.ids(text)) for text in ("Who?", "It is."))
+        after = [
+            a for a, b in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+        ]
+        added = self.tokenizer.added_tokens_decoder.items()
+        special = {*self.tokenizer.all_special_ids, *(i for i, token in added if token.special)}
+        return next((token for token in after if token in special), None)
 
     @property
     def special(self) -> dict[str, Any]:

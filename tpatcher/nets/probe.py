@@ -74,6 +74,7 @@ class Probe:
     def text_states(self, forced: TeacherForced) -> Tensor:
         """s at the answer positions of a decoder, by its first layers alone."""
         assert self.reader is not None
+        self.local.seen, self.local.without_logits = {}, True  # a new beginning is run whole
         inputs, skipped = self.beginnings.shortened(forced)
         states = self.reader.run(self.net, inputs)
         return states[forced.row, forced.column - skipped]

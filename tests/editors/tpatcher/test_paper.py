@@ -281,6 +281,18 @@ def test_the_certificate_says_if_the_patch_fixes() -> None:
         assert twin.correct([mistake]) == [fixed]
 
 
+def test_an_answer_with_more_wrong_tokens_than_neurons_does_not_train_to_the_end() -> None:
+    model = fresh("bart")
+    example = tp.Example("what is the river of rome ?", "paris lima")
+    with torch.no_grad():
+        assert len(Mistake.find(model, example).wrong) > 1
+    solver = Paper(neurons=1, use_lm1=False, use_lm2=False, steps=1000)
+    patch = tp.TPatcher(solver).fit(model, TEXTS).edit(model, example)
+    assert len(patch.tensors["bias"]) == 1
+    assert patch.certificate.fixed is False
+    assert patch.certificate.steps in range(1000)
+
+
 def test_smoothed_cross_entropy() -> None:
     logits = torch.log(torch.tensor([[0.8, 0.1, 0.1]]))
     plain = paper.smoothed(logits, torch.tensor([0]), 0.0)

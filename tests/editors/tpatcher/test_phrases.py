@@ -60,9 +60,11 @@ def test_namesakes_keep_all_but_one_word_of_a_name() -> None:
         assert len(pairs) == 1
         assert pairs[0][0] in ("Sigrid", "Undset")
     assert {"Sigrid" in one for one in found} == {True, False}, "each word in its turn"
-    words = {name for one in found[:4] for name in one.split() if name not in text}
+    words = {name for one in found[:2] for name in one.split() if name not in text}
     assert words <= set(" ".join(NAMES).split())
-    assert all("Sig" in one or "rid" in one for one in found[4:]), "half of a word is kept"
+    halves = ("Sig", "rid", "Und", "set")
+    assert all(sum(half in one for half in halves) == 3 for one in found[2:4]), "half is kept"
+    assert all(len(set(text) & set(one)) >= len(set(text)) - 2 for one in found[4:]), "or most"
 
 
 def test_the_first_word_is_no_name_for_its_capital() -> None:

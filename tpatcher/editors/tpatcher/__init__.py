@@ -22,9 +22,10 @@ from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons
 
 CONTRAST = 45  # texts that a fix is held against whose key reads the text
+NAMESAKES = 15  # those of a language model
 PRESETS: dict[str, Callable[..., Solver]] = {
     "fast": MaxMargin,
-    "text": partial(MaxMargin, reads="text", contrast=CONTRAST),
+    "text": partial(MaxMargin, reads="text", contrast=CONTRAST, namesakes=NAMESAKES),
     "paper": Paper,
 }
 

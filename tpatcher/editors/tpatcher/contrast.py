@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tpatcher.editors.tpatcher.mistake import Mistake, losing
+from tpatcher.editors.tpatcher.mistake import Mistake
 from tpatcher.editors.tpatcher.phrases import Phrases
 from tpatcher.example import Conversation
 from tpatcher.models.traces import Trace, targets_to_follow, trace
 from tpatcher.nets.causal import Causal
 
-AGAIN = "{0} is known as a part of the {0} in the city of"  # an answer like any other
-VERSION = 2  # of what contrast is: 1 followed texts along the target, and some along their answers
+VERSION = 3  # of what contrast is: 2 had fewer kinds of namesakes, and names said again
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,6 @@ class Contrast:
         # what a user names is followed along the model's own answer, which takes a run
         if some := [i for i, kind in enumerate(kinds) if kind == "given"]:
             seen.append(_along_own_answers(mistake, texts, some))
-        if early and namesakes and (subject := phrases.named(_asked(asked))):
-            seen.append(_said_again(mistake, subject, len(texts)))
-            texts, kinds = [*texts, asked], [*kinds, "echoes"]
         return cls(texts, kinds, Trace.join(seen))
 
     def without(self, rows: Tensor) -> "Contrast":
@@ -87,15 +83,13 @@ def _by_text_alone(mistake: Mistake, texts: list[str]) -> Trace:
     """The mistake's own trace once for each text, with that text's state in the place of its own.
 
     A key has to tell such rows from the mistake by the text alone, which is harder than it will
-    be, and only the layers are run that the text is read by. Past its first wrong token a text
-    would have to answer as the mistake shall: rephrasings do.
+    be, and only the layers are run that the text is read by.
     """
     model, here = mistake.model, mistake.positions
-    lost = losing(mistake.logits, mistake.tokens, mistake.rounding).long()
-    length = int(lost.argmax()) + 1
-    forced = model.task.force(texts, [mistake.target[:length]] * len(texts))
+    forced = model.task.force(texts, [mistake.target] * len(texts))
     states = model.probe(here.layer, "text").text_states(forced)
-    return _read_elsewhere(mistake, torch.arange(length).repeat(len(texts)), states, forced.row)
+    positions = torch.arange(len(mistake.target)).repeat(len(texts))
+    return _read_elsewhere(mistake, positions, states, forced.row)
 
 
 def _read_elsewhere(mistake: Mistake, positions: Tensor, states: Tensor, owner: Tensor) -> Trace:
@@ -103,25 +97,6 @@ def _read_elsewhere(mistake: Mistake, positions: Tensor, states: Tensor, owner: 
     seen = mistake.positions.trace.at(positions)
     own = seen.queries[:, : mistake.positions.ffn.width]
     return replace(seen, queries=torch.cat([own, states.to(own)], 1), owner=owner)
-
-
-def _said_again(mistake: Mistake, subject: str, owner: int) -> Trace:
-    """The mistake's text with an answer that says its name again, as answers about namesakes do.
-
-    There the name counts twice in the text's state, and keys for the beginning of an answer would
-    fire in its middle. Each row has the mistake's own state, so a key must tell it by its query.
-    """
-    model, text, here = mistake.model, mistake.example.text, mistake.positions
-    task = model.task
-    assert isinstance(task, Causal)
-    space = "" if task.prompt(text)[-1:].isspace() else " "
-    said = task.tokenize(space + AGAIN.format(subject), add_special_tokens=False).input_ids
-    said = said[: task.max_answer_tokens(len(task.ids(text)))]
-    seen = trace(model, [text], [said], here.layer, "text").at(torch.arange(1, len(said)))
-    width = here.ffn.width
-    state = here.trace.queries[:1, width:].expand(len(seen.tokens), -1)
-    queries = torch.cat([seen.queries[:, :width], state], 1)
-    return replace(seen, queries=queries, owner=torch.full_like(seen.owner, owner))
 
 
 def _along_own_answers(mistake: Mistake, texts: list[str], some: list[int]) -> Trace:

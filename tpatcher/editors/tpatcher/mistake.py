@@ -1,5 +1,6 @@
 """A mistake as T-Patcher sees it: the answer positions where another token wins."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -67,7 +68,7 @@ class Mistake:
     def wrong(self) -> Tensor:
         """The positions where the target does not win, or only by rounding, or is unsure."""
         probable = self.logits.softmax(-1).gather(1, self.tokens[:, None])[:, 0]
-        lost = losing(self.logits, self.tokens, self.rounding)
+        lost = _losing(self.logits, self.tokens, self.rounding)
         return (lost | (probable < self.unsure)).nonzero()[:, 0]
 
     @property
@@ -76,13 +77,18 @@ class Mistake:
         return self.model.tail.rounding if self.model.tail else 1e-3
 
     @torch.no_grad()
-    def right_with(self, rows: Rows) -> bool:
-        """Whether the target wins everywhere with these neurons, under teacher forcing."""
+    def right_with(self, rows: Rows, given_up: Sequence[int] = ()) -> bool:
+        """Whether the target wins everywhere with these neurons, under teacher forcing.
+
+        Positions that are given up are not asked about.
+        """
         logits = self.positions.as_decoded(self.positions.logits(rows))
-        return not losing(logits, self.tokens, self.rounding).any()
+        lost = _losing(logits, self.tokens, self.rounding).cpu()
+        lost[list(given_up)] = False
+        return not lost.any()
 
 
-def losing(logits: Tensor, tokens: Tensor, rounding: float) -> Tensor:
+def _losing(logits: Tensor, tokens: Tensor, rounding: float) -> Tensor:
     """Where (P,) the token does not have the largest logit by more than rounding."""
     chosen = logits.gather(1, tokens[:, None])
     others = logits.scatter(1, tokens[:, None], -torch.inf).max(-1).values

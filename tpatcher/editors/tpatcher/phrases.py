@@ -133,47 +133,51 @@ class Phrases:
         return list(dict.fromkeys(found))
 
     def _named(self, text: str) -> list[tuple[int, int]]:
-        """Where the words stand that are part of a name: a capital or a digit, and not common."""
-        found = []
-        for word in WORD.finditer(text):
-            first = not text[: word.start()].strip()  # has a capital anyway
-            least = self.rare if first else -math.log(COMMON)
-            marked = word[0][0].isupper() or NUMBER.search(word[0])
-            if marked and self.rarity(word[0]) > least:
-                found.append(word.span())
-        return found
+        """Where the words stand that are part of a name: a capital or a digit, and not common.
 
-    def named(self, text: str) -> str:
-        """What a text is about: from the first word of a name to the last, or its subject."""
-        if spans := self._named(text):
-            return text[spans[0][0] : spans[-1][1]]
-        parts = self.split(text)
-        return parts[0] if parts else ""
+        The first word has a capital anyway: it is part of a name if the next one is.
+        """
+        words = list(WORD.finditer(text))
+        least = -math.log(COMMON)
+        marked = [
+            bool(w[0][0].isupper() or NUMBER.search(w[0])) and self.rarity(w[0]) > least
+            for w in words
+        ]
+        if marked[:1] == [True] and marked[1:2] != [True]:
+            marked[0] = False
+        return [word.span() for word, name in zip(words, marked, strict=True) if name]
 
     def namesakes(self, text: str, count: int) -> list[str]:
         """The same asked of somebody with a similar name: one word of it is another's.
 
-        Of the last third, half of that word is kept, its beginning or its end in turn.
+        Of the second third half of that word is kept, of the last third all but its first or its
+        last two letters.
         """
-        draw, parts = Random(text), self.split(text)
-        named = self._named(text)
-        if not named and parts:
-            begin = parts[1].text.index(GAP)
-            words = WORD.finditer(text, begin, begin + len(parts[0]))
-            named = [word.span() for word in words]
-        if not named or not self.names:
+        draw, words = Random(text), self._subject_words(text)
+        if not words or not self.names:
             return []
-        made, whole = [], count - count // 3
+        made = []
         for i in range(count):
-            other = draw.choice(self.names)
-            if i < whole:
-                a, b = named[i % len(named)]
-            else:
-                a, b = named[(i - whole) // 2 % len(named)]
-                half, middle = len(other) // 2, (a + b + 1) // 2
-                other = text[a:middle] + other[half:] if i % 2 else other[:half] + text[middle:b]
+            a, b = words[i % len(words)]
+            other, part = draw.choice(self.names), 3 * i // count
+            if text[a].islower():
+                other = other.lower()
+            changed = (b - a, (b - a + 1) // 2, min(2, b - a))[part]
+            if part and draw.random() < 0.5:
+                other = other[:changed] + text[a + changed : b]
+            elif part:
+                other = text[a : b - changed] + other[-changed:]
             made.append(text[:a] + other + text[b:])
         return [one for one in dict.fromkeys(made) if one.lower() != text.lower()]
+
+    def _subject_words(self, text: str) -> list[tuple[int, int]]:
+        """Where the words of a name stand, or if there is none, those of the subject."""
+        if named := self._named(text):
+            return named
+        if (parts := self.split(text[:1].lower() + text[1:])) is None:
+            return []
+        begin = parts[1].text.index(GAP)
+        return [word.span() for word in WORD.finditer(text, begin, begin + len(parts[0]))]
 
     def restated(self, text: str) -> list[str]:
         """A text's own subject and what is asked of it, in the fewest words."""
