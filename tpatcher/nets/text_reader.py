@@ -22,7 +22,7 @@ SOME = 1_024  # rows of an embedding matrix that tell the size of all
 
 
 class TextLayer(DynamicLayer):  # type: ignore[misc]
-    """One more layer of a key-value cache, which keeps the queries that the mean is of.
+    """One more layer of a key-value cache: what the mean is of, and where prompts end.
 
     As part of the cache it is reordered by beams and cropped by assisted decoding like any other.
     """
