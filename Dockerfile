@@ -16,6 +16,7 @@ COPY --from=build /opt/tpatcher /opt/tpatcher
 ENV PATH=/opt/tpatcher/bin:$PATH \
     HF_HOME=/state/huggingface \
     XDG_CACHE_HOME=/state/cache \
+    MALLOC_ARENA_MAX=2 \
     TPATCHER_MODEL=builtin-fc \
     TPATCHER_HOST=0.0.0.0 \
     TPATCHER_PORT=8000 \

@@ -20,6 +20,8 @@ from tpatcher.store.store import Store
 
 MISTAKES = 120  # texts that are fixed and undone
 OFFLINE = (httpx.TransportError,)  # a replica was killed: nobody knows what it did
+ASKED = 8  # texts in one request
+RECENT = 1000  # questions that a replica keeps
 NASTY = [b"[" * 20_000, b'{"texts": [' + b"1," * 100_000 + b"1]}", b"\xff\xfe", b'{"text": 5}']
 
 
@@ -55,7 +57,7 @@ class Soak:
     def under_load(self) -> Iterator[None]:
         """Clients of all sorts, until the block ends."""
         self._calm.clear()
-        work: list[Callable[[random.Random], None]]
+        work: list[Callable[[random.Random, Target], None]]
         work = [self._ask, self._ask, self._fix, self._fix, self._undo, self._annoy]
         threads = [
             threading.Thread(target=self._loop, args=(one, seed)) for seed, one in enumerate(work)
@@ -69,6 +71,16 @@ class Soak:
             for thread in threads:
                 thread.join(120)
         assert not any(thread.is_alive() for thread in threads), "a client waits without end"
+
+    def warm_up(self) -> None:
+        """Everything on each replica by itself: the room it has worked in it may keep."""
+        draw = random.Random(2)
+        for one in self.replicas:
+            for _ in range(RECENT // ASKED + 1):
+                self._ask(draw, one)
+            for _ in range(3):
+                self._fix(draw, one)
+                self._annoy(draw, one)
 
     def kill(self, which: int, how: int) -> None:
         """End a replica and start it again."""
@@ -125,11 +137,11 @@ class Soak:
         found = one.call("admin", "GET", "/v1/fixes?limit=1000").json()
         return sorted(fix["id"] for fix in found.get("fixes", ()) if fix["live"])
 
-    def _loop(self, work: Callable[[random.Random], None], seed: int) -> None:
+    def _loop(self, work: Callable[[random.Random, Target], None], seed: int) -> None:
         draw = random.Random(time.monotonic_ns() + seed)
         while not self._calm.is_set():
             try:
-                work(draw)
+                work(draw, draw.choice(self.replicas))
             except OFFLINE:
                 self.counts["offline"] += 1
                 time.sleep(0.05)
@@ -137,16 +149,16 @@ class Soak:
                 self.problems.append(f"{work.__name__}: {error!r}")
                 time.sleep(0.5)
 
-    def _ask(self, draw: random.Random) -> None:
+    def _ask(self, draw: random.Random, one: Target) -> None:
         """Questions that no fix may touch."""
-        asked = draw.sample(self.controls, 8)
-        answers = _ask(draw.choice(self.replicas), asked)
+        asked = draw.sample(self.controls, ASKED)
+        answers = _ask(one, asked)
         self.counts["answers"] += len(asked)
         for text, answer in zip(asked, answers, strict=True):
             if answer != self.said[text]:
                 self.problems.append(f"control {text!r} was answered {answer!r}")
 
-    def _fix(self, draw: random.Random) -> None:
+    def _fix(self, draw: random.Random, one: Target) -> None:
         """A fix, asked for until it is acknowledged; then the next answer is right."""
         text, key = draw.choice(self.mistakes), uuid.uuid4().hex
         if not self._locks[text].acquire(blocking=False):
@@ -155,17 +167,16 @@ class Soak:
         try:
             with self._changing.together():
                 for _ in range(100):
-                    one = draw.choice(self.replicas)
                     try:
                         found = one.call(
                             "fix", "POST", "/v1/fixes", body, headers={"Idempotency-Key": key}
                         )
                     except OFFLINE:  # maybe it was made: the same key tells
-                        time.sleep(0.1)
-                        continue
-                    if found.status_code not in (429, 503):
+                        found = None
+                    if found is not None and found.status_code not in (429, 503):
                         break
                     time.sleep(0.1)
+                    one = draw.choice(self.replicas)
                 else:
                     return
                 assert found.status_code != 500, one.said()[-2000:]
@@ -180,7 +191,7 @@ class Soak:
         finally:
             self._locks[text].release()
 
-    def _undo(self, draw: random.Random) -> None:
+    def _undo(self, draw: random.Random, one: Target) -> None:
         """One of the fixes is undone."""
         time.sleep(0.15)
         with self._changing.together():
@@ -189,13 +200,13 @@ class Soak:
                 return
             number = draw.choice(known)
             with self._locks[self.acknowledged[number]]:
-                found = draw.choice(self.replicas).call("fix", "DELETE", f"/v1/fixes/{number}")
+                found = one.call("fix", "DELETE", f"/v1/fixes/{number}")
                 assert found.status_code in (200, 404, 409, 429, 503), found.text
                 self.counts["undone"] += found.status_code == 200
 
-    def _annoy(self, draw: random.Random) -> None:
+    def _annoy(self, draw: random.Random, one: Target) -> None:
         """Bodies that make no sense, half requests, dry runs, reports."""
-        one, body = draw.choice(self.replicas), draw.choice(NASTY)
+        body = draw.choice(NASTY)
         headers = {"Authorization": f"Bearer {one.tokens['fix']}"}
         found = one.http.post("/v1/fixes", content=body, headers=headers)
         assert found.status_code == 422, found.text

@@ -1,10 +1,13 @@
 """The same question in other contexts."""
 
+from typing import Any
+
 import tpatcher as tp
 from tests.chat import chat
 from tests.helpers import fresh
+from tpatcher.data.background import questions
 from tpatcher.editors.tpatcher import MaxMargin
-from tpatcher.editors.tpatcher.contexts import INSTRUCTION, contexts
+from tpatcher.editors.tpatcher.contexts import INSTRUCTION, contexts, others_in_contexts
 
 TURN = {"role": "user", "content": "Who?"}
 
@@ -24,6 +27,17 @@ def test_a_question_of_a_conversation_is_also_asked_alone() -> None:
     talk = tp.Conversation([{"role": "system", "content": "Be brief."}, TURN])
     assert contexts(chat(), talk) == ["Who?"]
     assert contexts(chat(), tp.Conversation([TURN])) == []
+
+
+def test_other_questions_are_asked_in_every_context() -> None:
+    model = chat()
+    task: Any = model.task
+    found = [one.ids for one in others_in_contexts(model)]
+    asked = questions()[1]
+    assert all(task.ids(text) in found for text in contexts(model, asked))
+    assert task.ids(asked) not in found
+    assert len(found) % 3 == 0
+    assert not list(others_in_contexts(fresh("gpt2")))
 
 
 def test_a_fix_holds_in_its_contexts() -> None:

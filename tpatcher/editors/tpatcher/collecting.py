@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tpatcher.editors.tpatcher import background as backgrounds
+from tpatcher.editors.tpatcher.contexts import others_in_contexts
 from tpatcher.example import Example, text_of
 from tpatcher.models.everywhere import read, readings
 from tpatcher.models.model import Model
@@ -51,8 +52,8 @@ def collect(
     texts = [text_of(items[i]) for i in whole]
     given = readings(model, texts, followed=FOLLOWED) if whole else iter(())
     owners = torch.tensor([*whole, -1])  # the background's index, -1, stays
-    more = backgrounds.background(model) if everywhere else iter(())
-    for found in read(model, chain(given, more), layer, reads):
+    more = [backgrounds.background(model), others_in_contexts(model)] if everywhere else []
+    for found in read(model, chain(given, *more), layer, reads):
         found.trace.owner = owners[found.trace.owner]
         kinds = [KINDS.index(kind) for kind in found.kinds]
         yield found.trace, torch.tensor(kinds, dtype=torch.uint8)

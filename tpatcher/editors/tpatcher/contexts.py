@@ -1,12 +1,17 @@
 """The same question in other contexts, for which a fix of it should hold too.
 
 WILD (Yang et al. 2025) asks every question after an instruction, and there the fixes of most
-editors are gone. The question's own wording is known, so these are rephrasings for free.
+editors are gone. The question's own wording is known, so these are rephrasings for free. So that
+no key takes a context for its question, the memory has other questions in each of them.
 """
 
+from collections.abc import Iterator
+
+from tpatcher.data import background as written
 from tpatcher.editors.tpatcher.background import wanted
 from tpatcher.errors import BadInput
 from tpatcher.example import Conversation
+from tpatcher.models.everywhere import Reading, readings
 from tpatcher.models.model import Model
 
 INSTRUCTION = "Please answer the question:\n\nQ: {}\nA:"  # WILD's own
@@ -15,6 +20,7 @@ EARLIER = (
     {"role": "user", "content": "Hello! Can I ask you something?"},
     {"role": "assistant", "content": "Hello! Of course. What would you like to know?"},
 )
+ASKED = 8  # of the written questions, every so many-th is asked in every context
 
 
 def contexts(model: Model, text: str) -> list[str]:
@@ -32,6 +38,13 @@ def contexts(model: Model, text: str) -> list[str]:
     asked = {"role": "user", "content": text}
     talks = map(Conversation, ([SYSTEM, asked], [*EARLIER, asked]))
     return [instructed, *(talk for talk in talks if _takes(model, talk))]
+
+
+def others_in_contexts(model: Model) -> Iterator[Reading]:
+    """Some questions of the background in every context, up to where an answer begins."""
+    asked = [text for one in written.questions()[1::ASKED] for text in contexts(model, one)]
+    for one in readings(model, asked, followed=0):
+        yield Reading(one.ids, -1, "background")
 
 
 def _takes(model: Model, talk: Conversation) -> bool:
