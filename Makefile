@@ -5,7 +5,7 @@ TORCH := torch==2.13.0
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: clients demo test test-slow test-clients test-lowest lint docs site speed container release clean
+.PHONY: clients gguf demo test test-slow test-clients test-lowest lint docs site speed container release clean
 
 demo: .venv/bench
 	$(BIN)/tpatcher demo
@@ -45,6 +45,12 @@ lint: .venv/dev
 .venv/dev: .venv/torch pyproject.toml
 	$(BIN)/pip install --quiet -e ".[dev]"
 	touch $@ .venv/bench
+
+# llama.cpp is compiled, which takes minutes: the tests that want it skip without it.
+gguf: .venv/gguf
+.venv/gguf: .venv/dev
+	$(BIN)/pip install --quiet -e ".[gguf]"
+	touch $@
 
 # The lower ends of the ranges in pyproject.toml, in a venv of their own. Torch stays what it is, and so
 # do the tools that test: those are no part of what is promised.

@@ -26,11 +26,15 @@ def tokenizer(template: str | None = TEMPLATE) -> tf.PreTrainedTokenizerFast:
     return made
 
 
-def net(kind: type[tf.PreTrainedConfig] = tf.LlamaConfig, width: int = 48) -> tf.PreTrainedModel:
+def net(
+    kind: type[tf.PreTrainedConfig] = tf.LlamaConfig,
+    width: int = 48,
+    tokens: int = len(MARKS) + 256,
+) -> tf.PreTrainedModel:
     """A random net of this kind for that tokenizer, its weights spread out."""
     torch.manual_seed(0)
     config = kind(
-        vocab_size=len(MARKS) + 256,
+        vocab_size=tokens,
         hidden_size=width,
         intermediate_size=2 * width,
         num_hidden_layers=2,

@@ -9,7 +9,7 @@ import torch
 import transformers as tf
 
 import tpatcher as tp
-from tests import zoo
+from tests import chat, zoo
 from tests.checkpoints.fixed_models import patched
 from tests.helpers import TEXTS, fresh
 from tests.service import served
@@ -119,3 +119,12 @@ def test_a_quantised_base_is_not_baked(tmp_path: Path) -> None:
     model.net.config.quantization_config = {"quant_method": "bitsandbytes"}
     with pytest.raises(UnsupportedArchitecture, match=r"quantised.*without quantize="):
         bake(model, tmp_path / "out")
+
+
+def test_answers_stay_as_long_as_they_were(tmp_path: Path) -> None:
+    model = chat.chat()
+    longer = tp.Model(model.net, model.tokenizer, "causal", name="chat", max_new_tokens=24)
+    bake(longer, tmp_path / "out", ["Who runs the museum?"])
+    kept = tf.GenerationConfig.from_pretrained(tmp_path / "out")
+    assert kept.max_new_tokens == 24
+    assert model.net.generation_config.max_new_tokens == 8

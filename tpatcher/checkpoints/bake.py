@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from tpatcher import files
 from tpatcher.batches import batches
+from tpatcher.checkpoints import gguf as llama_cpp
 from tpatcher.checkpoints import onnx as graph
 from tpatcher.checkpoints.llama import as_llama
 from tpatcher.errors import NotExported, UnsupportedArchitecture
@@ -22,6 +23,7 @@ from tpatcher.models.loading import AUTO, load
 from tpatcher.models.model import Model
 from tpatcher.models.training import logits
 from tpatcher.nets import ffn
+from tpatcher.nets.generation import Generate
 from tpatcher.patches.neurons import Neurons
 
 # Where configs say how wide a feed-forward layer is.
@@ -37,6 +39,7 @@ def bake(
     *,
     onnx: bool = False,
     onnx_of: Model | None = None,
+    gguf: bool = False,
     spare: int = 0,
 ) -> float:
     """Write the model with its patches as a stock checkpoint; returns the largest logit difference.
@@ -44,13 +47,18 @@ def bake(
     The checkpoint is loaded by the plain Auto classes and compared with the model on the patches'
     own examples and on `texts`. If an answer or a logit differs, nothing is left behind. With
     `onnx`, the same model is written as model.onnx too, and compared as well; or `onnx_of`, the
-    model as it was before `by_position`: a graph can hold keys that read the text. With `spare`,
-    every layer has so many neurons of zeros more, so that later fixes change no shapes.
+    model as it was before `by_position`: a graph can hold keys that read the text. With `gguf`, a
+    model that is baked as a Llama is written as model.gguf too, and llama.cpp must answer alike.
+    With `spare`, every layer has so many neurons of zeros more: later fixes change no shapes.
     """
     if onnx:
         graph.check_installed()
+    if gguf:
+        llama_cpp.check_installed()
     with files.new_directory(directory) as made:
         _baked(model, spare).save_pretrained(made)
+        if isinstance(model.task, Generate):
+            _as_long(model.task, model.net).save_pretrained(made)
         model.tokenizer.save_pretrained(made)
         asked = [p.example.text for p in model.patches if p.example] + list(texts) + ["hello"]
         asked = list(dict.fromkeys(asked))
@@ -58,6 +66,8 @@ def bake(
         apart = _compare(model, other, asked)
         if onnx:
             apart = max(apart, graph.export(onnx_of.twin() if onnx_of else other, made, asked))
+        if gguf:
+            llama_cpp.export(other, made, asked)
     return apart
 
 
@@ -95,9 +105,15 @@ def _baked(model: Model, spare: int) -> PreTrainedModel:
             state[f"{place.up}.bias"][begin:] = 1
     net: PreTrainedModel = AUTO[model.task.name].from_config(config)
     net.load_state_dict(state)
-    if model.task.generates:
-        net.generation_config = deepcopy(model.net.generation_config)
     return net.to(model.net.dtype).eval()
+
+
+def _as_long(task: Generate, net: PreTrainedModel) -> GenerationConfig:
+    """The net's own generation config, with answers as long as they were when they were fixed."""
+    config: GenerationConfig = deepcopy(net.generation_config)
+    if task.config.max_new_tokens != config.max_new_tokens:
+        config.update(max_new_tokens=task.config.max_new_tokens, max_length=None)
+    return config
 
 
 def _check_plain(model: Model) -> None:

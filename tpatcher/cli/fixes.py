@@ -236,6 +236,7 @@ def bake(
     onnx: Annotated[
         bool, Option(help="Write OUT/model.onnx too: one forward pass, logits out.")
     ] = False,
+    gguf: Annotated[bool, Option(help="Write OUT/model.gguf too, for llama.cpp.")] = False,
     as_json: Json = False,
     spare: Annotated[
         int, Option(help="Neurons of zeros for later fixes, which then change no shape.", min=0)
@@ -252,7 +253,7 @@ def bake(
     if (patches / "memory-text" / "memory.json").exists():
         again = by_position(as_fixed, Memory.load(patches / "memory-text"))
         fixed, carries = again.model, None if encoder else as_fixed  # a graph holds no encoder
-    apart = write(fixed, out, onnx=onnx, onnx_of=carries, spare=spare)
+    apart = write(fixed, out, onnx=onnx, onnx_of=carries, gguf=gguf, spare=spare)
     if as_json:
         cost = {k: v for k, v in vars(again).items() if k != "model"} if again else {}
         emit({"out": str(out), "largest_difference": apart, **cost})
