@@ -88,6 +88,9 @@ def test_every_form_of_a_table(results: list[ResultTable]) -> None:
     console = Console(width=120, file=io.StringIO(), record=True)
     console.print(forms.screen(table4[0]))
     assert "6.00 ± 1.00" in console.export_text()
+    narrow = Console(width=70, file=io.StringIO(), record=True)
+    narrow.print(forms.screen(table1[0]))
+    assert "…" not in narrow.export_text(), "no number is cut"
 
 
 def test_probes_that_were_measured_have_a_column(results: list[ResultTable]) -> None:

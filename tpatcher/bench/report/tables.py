@@ -14,13 +14,15 @@ from tpatcher.bench.table import ResultTable
 def screen(result: ResultTable) -> Table:
     """With Rich: ours, and the paper's dimmed below it."""
     out = Table(title=f"{result.table.title}\n{result.setup.title}", title_justify="left")
-    out.add_column("ours\n[dim]paper[/]", no_wrap=True)
-    for head in result.heads:
-        out.add_column(head, justify="right", no_wrap=True)
-    for row in result.rows:
+    out.add_column("ours\n[dim]paper[/]", overflow="fold")  # in a narrow terminal, never a number
+    rows = [result.cells(row) for row in result.rows]
+    for i, head in enumerate(result.heads):
+        numbers = [len(number) for cells in rows for number in cells[i]]
+        width = max(numbers + [len(word) for word in head.split()], default=0)
+        out.add_column(head, justify="right", min_width=width)
+    for row, cells in zip(result.rows, rows, strict=True):
         few = f" [dim]{len(row.results)}/{row.expected}[/]" if row.incomplete else ""
-        cells = [f"{ours}\n[dim]{paper}[/]" for ours, paper in result.cells(row)]
-        out.add_row(row.label + few, *cells)
+        out.add_row(row.label + few, *(f"{ours}\n[dim]{paper}[/]" for ours, paper in cells))
     return out
 
 
