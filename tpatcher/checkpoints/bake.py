@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from tpatcher import files
@@ -57,12 +57,12 @@ def bake(
         llama_cpp.check_installed()
     with files.new_directory(directory) as made:
         _baked(model, spare).save_pretrained(made)
-        if isinstance(model.task, Generate):
-            _as_long(model.task, model.net).save_pretrained(made)
         model.tokenizer.save_pretrained(made)
         asked = [p.example.text for p in model.patches if p.example] + list(texts) + ["hello"]
         asked = list(dict.fromkeys(asked))
-        other = load(made, task=model.task.name)
+        # how long an answer may be is no part of the checkpoint: servers would take it for all
+        longest = model.task.config.max_new_tokens if isinstance(model.task, Generate) else None
+        other = load(made, task=model.task.name, max_new_tokens=longest)
         apart = _compare(model, other, asked)
         if onnx:
             apart = max(apart, graph.export(onnx_of.twin() if onnx_of else other, made, asked))
@@ -105,15 +105,9 @@ def _baked(model: Model, spare: int) -> PreTrainedModel:
             state[f"{place.up}.bias"][begin:] = 1
     net: PreTrainedModel = AUTO[model.task.name].from_config(config)
     net.load_state_dict(state)
+    if model.task.generates:
+        net.generation_config = deepcopy(model.net.generation_config)
     return net.to(model.net.dtype).eval()
-
-
-def _as_long(task: Generate, net: PreTrainedModel) -> GenerationConfig:
-    """The net's own generation config, with answers as long as they were when they were fixed."""
-    config: GenerationConfig = deepcopy(net.generation_config)
-    if task.config.max_new_tokens != config.max_new_tokens:
-        config.update(max_new_tokens=task.config.max_new_tokens, max_length=None)
-    return config
 
 
 def _check_plain(model: Model) -> None:

@@ -95,6 +95,10 @@ def _tokenizer(writer: Any, model: Model) -> None:
     from gguf import TokenType
 
     tokenizer, task = model.tokenizer, model.task
+    if not tokenizer.is_fast:
+        raise UnsupportedArchitecture(
+            f"a tokenizer without a tokenizer.json is not written; {ELSE}"
+        )
     about = json.loads(tokenizer.backend_tokenizer.to_str())
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(_cut(about))
