@@ -8,7 +8,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from speed.figures import Figure, answering, editing, editing_by_text, large, retention, starting
+from speed.figures import (
+    Figure,
+    answering,
+    editing,
+    editing_by_text,
+    editing_chat,
+    large,
+    retention,
+    starting,
+)
 
 ALL = {
     "classification": lambda: editing("classification"),
@@ -16,6 +25,7 @@ ALL = {
     "contrast": lambda: (
         editing_by_text("classification") + editing_by_text("QA with 3 wrong tokens")
     ),
+    "chat": lambda: editing_chat("fast") + editing_chat("text"),
     "answer": lambda: answering(1_000, 1.05) + answering(10_000, 1.5),
     "retention": retention,
     "large": large,

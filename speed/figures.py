@@ -123,6 +123,15 @@ def editing_by_text(name: str, n: int = 17) -> list[Figure]:
     return [at_most(f"our edit with contrast ÷ one answer, {name}", ratio, 3.0, about)]
 
 
+def editing_chat(preset: str, n: int = 17) -> list[Figure]:
+    """Our edit of a chat model, in four contexts, against one answer of 20 tokens."""
+    model = nets.decoder()
+    editor = TPatcher(solver(preset)).fit(model, nets.memory_of_chat(model, 60_000, preset))
+    found = edits(model, editor, nets.asked_of_chat(n))
+    return [at_most(f"our edit ÷ one answer of {nets.ANSWERED} tokens, chat model, {preset}",
+                    found.edit / found.answer, 1.0, found.about)]  # fmt: skip
+
+
 def answering(n: int, bar: float, rounds: int = 41) -> list[Figure]:
     """Answers with n patches on, which do not fire, against answers without."""
     model = nets.classifier()

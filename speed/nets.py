@@ -6,9 +6,10 @@ from functools import cache
 
 import torch
 import transformers as tf
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch import Tensor
 
+from tpatcher.data import background
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.example import Example
 from tpatcher.models.model import Model
@@ -17,6 +18,11 @@ from tpatcher.nets.reading import Reads, text_width
 
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 ANSWER = 8  # tokens of an answer
+ANSWERED = 20  # of a chat model's
+TEMPLATE = (
+    "{% for m in messages %}<s>{{ m['role'] }}\n{{ m['content'] }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<s>assistant\n{% endif %}"
+)
 
 
 def tokenizer(vocabulary: int) -> tf.PreTrainedTokenizerFast:
@@ -60,6 +66,36 @@ def generator() -> Model:
     return Model(_spread(net), _without_start(tokenizer(50_265)), "seq2seq")
 
 
+@cache
+def decoder() -> Model:
+    """SmolLM2-135M, a chat model; answers have 20 tokens."""
+    torch.manual_seed(0)
+    config = tf.LlamaConfig(
+        vocab_size=49_152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30,
+        num_attention_heads=9, num_key_value_heads=3, tie_word_embeddings=True,
+        pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    net = tf.LlamaForCausalLM(config)
+    net.generation_config.update(max_new_tokens=ANSWERED, eos_token_id=2, pad_token_id=0)
+    return Model(net, chat_tokenizer(), "causal")
+
+
+def chat_tokenizer() -> tf.PreTrainedTokenizerFast:
+    """Of ordinary text, in turns."""
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=8_192, special_tokens=[*SPECIAL, "<|end|>"], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    core.train_from_iterator([*background.documents(), *background.questions()], trainer)
+    return tf.PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token="<pad>", bos_token="<s>", eos_token="</s>",
+        model_max_length=512, chat_template=TEMPLATE,
+    )  # fmt: skip
+
+
 def _spread(net: tf.PreTrainedModel) -> tf.PreTrainedModel:
     """Larger weights, so that texts differ from each other as they do in a trained model."""
     for name, parameter in net.named_parameters():
@@ -93,9 +129,16 @@ def questions(n: int, seed: int) -> list[str]:
     return out
 
 
-def queries(model: Model, n: int, seed: int = 0, reads: Reads = "position") -> Tensor:
+def queries(
+    model: Model,
+    n: int,
+    seed: int = 0,
+    reads: Reads = "position",
+    asked: Sequence[str] | None = None,
+) -> Tensor:
     """n queries with the mean and the covariance of the model's own, made block by block."""
-    asked = texts(64, seed=90) if reads == "position" else questions(64, seed=90)
+    if asked is None:
+        asked = texts(64, seed=90) if reads == "position" else questions(64, seed=90)
     said = model.task.predict(model.net, asked) if model.task.generates else [[0]] * 64
     parts = [trace(model, asked[i : i + 32], said[i : i + 32], reads=reads) for i in (0, 32)]
     seen = torch.cat([part.queries for part in parts])
@@ -119,6 +162,25 @@ def memory_of_texts(model: Model, n: int) -> Memory:
     """The like for keys that read the text, with texts that contrast is made of."""
     found = queries(model, n, reads="text")
     return Memory(found, texts=questions(5_000, seed=91), text_width=text_width(model.net))
+
+
+def memory_of_chat(model: Model, n: int, preset: str) -> Memory:
+    """A memory of a chat model: so many synthetic queries, and questions to make namesakes of."""
+    reads: Reads = "text" if preset == "text" else "position"
+    asked = background.questions()
+    found = queries(model, n, reads=reads, asked=asked[:64])
+    width = text_width(model.net) if reads == "text" else 0
+    return Memory(found, texts=asked, text_width=width)
+
+
+def asked_of_chat(n: int) -> list[Example]:
+    """Questions about somebody, with answers of a few tokens."""
+    people, towns = ("Ines", "Pavel", "Amara", "Jonas"), ("Porto", "Riga", "Accra", "Turin", "Oslo")
+    who = [f"{first} {last}" for last in ("Ferreira", "Novak", "Okafor") for first in people]
+    return [
+        Example(f"Who runs the museum number {i} of {towns[i % 5]}?", who[i % len(who)])
+        for i in range(n)
+    ]
 
 
 def mistakes(

@@ -5,6 +5,7 @@ import torch
 import transformers as tf
 
 from speed import figures, nets
+from tests import chat
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.models.model import Model
 
@@ -57,3 +58,17 @@ def test_edits_with_contrast_are_measured_against_one_answer(
     assert figure.value > 0
     assert "3 of 3 fixed" in figure.about
     assert "contrast {}" not in figure.about
+
+
+@pytest.mark.parametrize("preset", ["fast", "text"])
+def test_edits_of_a_chat_model_are_measured_against_one_answer(
+    preset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = nets.memory_of_chat
+    model = Model(chat.net(), chat.tokenizer(), "causal", max_new_tokens=nets.ANSWERED)
+    monkeypatch.setattr(nets, "decoder", lambda: model)
+    monkeypatch.setattr(nets, "memory_of_chat", lambda of, n, preset: made(of, 60, preset))
+    (figure,) = figures.editing_chat(preset, n=3)
+    assert figure.figure.endswith(preset)
+    assert figure.value > 0
+    assert "2 of 2 fixed" in figure.about

@@ -37,8 +37,9 @@ class Beginnings:
             cache, n = self._find(_common(texts, mask)[:before], one=len(texts) == 1)
         if cache is None:
             return {**inputs, "use_cache": False}, 0
-        cache = copy.deepcopy(cache)
-        cache.batch_repeat_interleave(len(texts))
+        cache = _shared(cache)
+        if len(texts) > 1:
+            cache.batch_repeat_interleave(len(texts))
         return {**inputs, "input_ids": texts[:, n:], "past_key_values": cache, "use_cache": True}, n
 
     def _find(self, ids: Ids, one: bool) -> tuple[Cache | None, int]:
@@ -64,6 +65,13 @@ class Beginnings:
         self.net(input_ids=given, past_key_values=cache, use_cache=True)
         plain = all(type(layer) in (DynamicLayer, TextLayer) for layer in cache.layers)
         return cache if plain else None
+
+
+def _shared(cache: Cache) -> Cache:
+    """A cache that grows by itself over the same tensors: none of them is ever written to."""
+    other = copy.copy(cache)
+    other.layers = [copy.copy(layer) for layer in cache.layers]
+    return other
 
 
 def _common(texts: Tensor, mask: Tensor) -> Ids:

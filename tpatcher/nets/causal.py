@@ -127,7 +127,9 @@ class Causal(Generate):
         return config
 
     def force(self, texts: Sequence[str], targets: Sequence[Sequence[int]]) -> TeacherForced:
-        prompts = [self.ids(text) for text in texts]
+        asked = self.encode([self.prompt(text) for text in texts], **self.special)
+        lengths = asked["attention_mask"].sum(-1).tolist()
+        prompts = [ids[:n].tolist() for ids, n in zip(asked["input_ids"], lengths, strict=True)]
         whole = [p + list(t[:-1]) for p, t in zip(prompts, targets, strict=True)]
         ids = torch.full((len(texts), max(map(len, whole))), int(self.tokenizer.pad_token_id))
         mask = torch.zeros_like(ids)

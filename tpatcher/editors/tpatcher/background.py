@@ -6,7 +6,7 @@ the memory, and of what the model itself writes when nothing is asked, it does n
 """
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 
 import torch
 
@@ -26,11 +26,14 @@ STRANGE = 0.02  # share of unknown tokens from which a tokenizer is not one for 
 
 def wanted(model: Model) -> bool:
     """Whether a background says anything to this model: a language model of ordinary text."""
-    if not isinstance(model.task, Causal):
-        return False
-    tokenizer = model.tokenizer
-    ids = model.task.tokenize(_sample(), verbose=False).input_ids
-    return ids.count(tokenizer.unk_token_id) <= STRANGE * len(ids)
+    return isinstance(model.task, Causal) and _ordinary(model.task)
+
+
+@lru_cache(maxsize=8)
+def _ordinary(task: Causal) -> bool:
+    """Whether a task's tokenizer is one for ordinary text."""
+    ids = task.tokenize(_sample(), verbose=False).input_ids
+    return ids.count(task.tokenizer.unk_token_id) <= STRANGE * len(ids)
 
 
 def background(model: Model) -> Iterator[Reading]:

@@ -19,6 +19,7 @@ from tpatcher.editors.tpatcher.memory import Memory
 MAX_PASSES = 16  # over the memory, where the mistake lies deep inside it
 # Pairs and steps of one dual. 16 rephrasings and two duals have 4,352 pairs and take 100 steps.
 MAX_PAIRS, MAX_STEPS = 4_608, 2_000
+RIDGE = 1e-6  # of a pair's square, in the dual
 
 
 @dataclass(frozen=True)
@@ -150,45 +151,50 @@ def _responses(
 
 
 def separating_direction(positives: Tensor, others: Tensor) -> Tensor:
-    """The direction (d,) along which these positives are furthest from these others."""
-    pairs = torch.arange(len(positives) * len(others))
-    if len(pairs) > MAX_PAIRS:  # the far ones hardly decide it, and could take all memory and hours
-        pairs = torch.cdist(positives, others).flatten().topk(MAX_PAIRS, largest=False).indices
-    i, j = pairs // len(others), pairs % len(others)
-    differences = positives[i] - others[j]  # (pairs, d)
-    apart = differences.norm(dim=-1) > 1e-9 * positives.norm()  # identical points: inseparable
-    if not apart.any():
+    """The direction u (d,) with the largest min of (p − o)·u / |u| over all pairs of both."""
+    # exact, because identical points are inseparable
+    distance = torch.cdist(positives, others, compute_mode="donot_use_mm_for_euclid_dist")
+    distance = distance.flatten()
+    pairs = (distance > 1e-9 * positives.norm()).nonzero()[:, 0]
+    if len(pairs) > MAX_PAIRS:  # the far ones hardly decide it, and could take hours
+        pairs = pairs[distance[pairs].topk(MAX_PAIRS, largest=False).indices]
+    if not len(pairs):
         return positives.mean(0)
-    i, j = i[apart], j[apart] + len(positives)
-    points = torch.cat([positives, others])
-    products = points @ points.T  # of few points: their pairs' are sums of these
-    products = products[i] - products[j]
-    return max_margin_direction(differences[apart], products[:, i] - products[:, j])
+    points = torch.cat([positives, others]) - positives.mean(0)  # near ones by their differences
+    i, j = pairs // len(others), pairs % len(others) + len(positives)
+    weights = _max_margin((points @ points.T).numpy(), i.numpy(), j.numpy())
+    return torch.from_numpy(weights) @ points
 
 
-def max_margin_direction(
-    pairs: Tensor, products: Tensor | None = None, tolerance: float = 1e-3
-) -> Tensor:
-    """The direction u with the largest min of pairs·u / |u|: the point of the hull nearest to 0.
+def _max_margin(
+    products: np.ndarray, i: np.ndarray, j: np.ndarray, tolerance: float = 1e-3
+) -> np.ndarray:
+    """Weights of points whose sum is the max-margin direction of the pairs i − j of them.
 
-    Its dual, min ½αᵀGα − 1ᵀα over α ≥ 0 with G = pairs·pairsᵀ by an active set: solve on the
-    support, step back to the border where a weight would turn negative, add whoever violates.
+    It is the point of the pairs' hull nearest to 0. Its dual, min ½αᵀGα − 1ᵀα over α ≥ 0 with G the
+    pairs' products, by an active set: solve on the support, step back to the border where a weight
+    would turn negative, add whoever violates. G is never made: all is in the points' products.
     """
-    gram = (pairs @ pairs.T if products is None else products).numpy().copy()
-    gram[np.diag_indices_from(gram)] *= 1 + 1e-6
-    alpha = np.zeros(len(gram))
-    support: list[int] = [int(np.argmin(np.diag(gram)))]
-    for _ in range(min(4 * len(gram), MAX_STEPS)):
+    diagonal = products.diagonal()
+    squares = diagonal[i] + diagonal[j] - 2 * products[i, j]
+    nearest = int(np.argmin(squares))
+    alpha, support = np.zeros(len(i)), [nearest]
+    for _ in range(min(4 * len(i), MAX_STEPS)):
         deadline.check()
-        rows = gram[support]
-        solved = np.linalg.solve(rows[:, support], np.ones(len(support)))
+        a, b = i[support], j[support]
+        rows = products[a] - products[b]
+        gram = rows[:, a] - rows[:, b]
+        gram[np.diag_indices_from(gram)] *= 1 + RIDGE
+        solved = np.linalg.solve(gram, np.ones(len(support)))
         if solved.min() > 0:
             alpha[:] = 0
             alpha[support] = solved
             # not @: numpy's own threads would go on spinning beside torch's
-            slack = np.einsum("s,sn->n", solved, rows) - 1
+            response = np.einsum("s,sm->m", solved, rows)  # of each point
+            slack = response[i] - response[j] - 1
+            slack[support] = 0
             worst = int(np.argmin(slack))
-            if slack[worst] >= -tolerance or worst in support:
+            if slack[worst] >= -tolerance:
                 break
             support.append(worst)
         else:
@@ -196,5 +202,8 @@ def max_margin_direction(
             falling = solved < 0
             share = (now[falling] / (now[falling] - solved[falling])).min()
             alpha[support] = now + share * (solved - now)
-            support = [i for i in support if alpha[i] > 1e-12] or [int(np.argmin(np.diag(gram)))]
-    return torch.from_numpy(alpha) @ pairs
+            support = [s for s in support if alpha[s] > 1e-12] or [nearest]
+    weights = np.zeros(len(products))
+    np.add.at(weights, i, alpha)
+    np.add.at(weights, j, -alpha)
+    return weights
