@@ -160,17 +160,24 @@ def memory(model: Model, n: int) -> Memory:
 
 def memory_of_texts(model: Model, n: int) -> Memory:
     """The like for keys that read the text, with texts that contrast is made of."""
-    found = queries(model, n, reads="text")
-    return Memory(found, texts=questions(5_000, seed=91), text_width=text_width(model.net))
+    return _with_texts(model, queries(model, n, reads="text"), questions(5_000, seed=91))
+
+
+def _with_texts(model: Model, found: Tensor, texts: Sequence[str]) -> Memory:
+    """A memory of queries with a text's state beside them, the same for all of an answer."""
+    end, each = found.shape[1] - text_width(model.net), 4 if model.task.generates else 1
+    index = torch.arange(len(found)) // each
+    states = found[::each, end:].contiguous()
+    own = found[:, :end].contiguous()
+    return Memory(own, texts=texts, text_states=states, text_index=index)
 
 
 def memory_of_chat(model: Model, n: int, preset: str) -> Memory:
     """A memory of a chat model: so many synthetic queries, and questions to make namesakes of."""
-    reads: Reads = "text" if preset == "text" else "position"
     asked = background.questions()
-    found = queries(model, n, reads=reads, asked=asked[:64])
-    width = text_width(model.net) if reads == "text" else 0
-    return Memory(found, texts=asked, text_width=width)
+    if preset == "text":
+        return _with_texts(model, queries(model, n, reads="text", asked=asked[:64]), asked)
+    return Memory(queries(model, n, asked=asked[:64]), texts=asked)
 
 
 def asked_of_chat(n: int) -> list[Example]:

@@ -15,7 +15,6 @@ from tpatcher.editors.tpatcher.phrases import WORD
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.traces import trace
-from tpatcher.nets import ffn
 
 SHARED = 0.3  # of the words of the shorter text, rare ones counting more
 NEAREST = 0.02  # of the memory's texts: a rephrasing lies nearer than all others
@@ -53,9 +52,7 @@ class Likeness:
 
     def _whitened(self, model: Model, texts: Sequence[str], target: list[int]) -> Tensor:
         """The queries (n, w) at the first answer position of texts, whitened."""
-        width = self._memory.queries.shape[1]
-        wide = width > ffn.find(model.net).width
-        seen = trace(model, texts, [target] * len(texts), -1, "text" if wide else "position")
+        seen = trace(model, texts, [target] * len(texts), -1, self._memory.reads)
         return self._memory.whiten(seen.queries.cpu()[_first(seen.owner)])
 
     def _sample(self) -> Tensor:
@@ -63,7 +60,7 @@ class Likeness:
             assert self._memory.owner is not None
             first = _first(self._memory.owner)
             step = max(1, len(first) // SAMPLE)
-            self._others = self._memory.whiten(self._memory.queries[first[::step][:SAMPLE]])
+            self._others = self._memory.whiten(self._memory.rows(first[::step][:SAMPLE]))
         return self._others
 
 

@@ -1,5 +1,6 @@
 """The memory: what it holds, how it whitens, and that it survives the disk."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -64,8 +65,8 @@ def test_blocks_give_what_one_product_gives(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("map_above", [0, 1 << 30])
 def test_save_and_load(tmp_path: Path, map_above: int) -> None:
-    model = fresh("bart")
-    memory = tp.Memory.collect(model, TEXTS[:10], map_above=map_above, held_out=TEXTS[10:12])
+    model, texts, others = fresh("bart"), TEXTS[:10], TEXTS[10:12]
+    memory = tp.Memory.collect(model, texts, reads="text", map_above=map_above, held_out=others)
     memory.save(tmp_path)
     back = tp.Memory.load(tmp_path, map_above=map_above)
     for name in memories.ARRAYS:
@@ -76,6 +77,35 @@ def test_save_and_load(tmp_path: Path, map_above: int) -> None:
     memory.save(tmp_path)
     back = tp.Memory.load(tmp_path)
     assert back.split == len(back) - len(back) // 10
+
+
+@pytest.mark.parametrize("name", ["bert", "bart", "llama"])
+def test_the_state_of_a_text_is_held_once(name: str) -> None:
+    model = fresh(name)
+    memory = tp.Memory.collect(model, TEXTS, reads="text")
+    whole = torch.cat([seen.queries for _, _, seen in traces(model, TEXTS, reads="text")])
+    assert memory.width == whole.shape[1] > memory.queries.shape[1]
+    assert torch.equal(memory.rows(torch.arange(len(memory))), whole)
+    assert memory.text_states is not None
+    if name == "bart":  # all of an answer have the same one
+        assert len(memory.text_states) == len(set(TEXTS)) < len(memory)
+    keys = torch.randn(3, memory.width)
+    torch.testing.assert_close(memory.respond(keys), keys @ whole.T, rtol=1e-4, atol=1e-4)
+    narrow = keys[:, : memory.queries.shape[1]]
+    torch.testing.assert_close(memory.respond(narrow), memory.of_positions().respond(narrow))
+    torch.testing.assert_close(memory.mean, whole.double().mean(0))
+
+
+def test_a_memory_with_a_state_beside_every_query_is_read(tmp_path: Path) -> None:
+    memory = tp.Memory.collect(fresh("bart"), TEXTS, reads="text")
+    every = memory.rows(torch.arange(len(memory)))
+    tp.Memory(every, texts=TEXTS).save(tmp_path)  # as it was written before
+    about = json.loads((tmp_path / "memory.json").read_bytes())
+    (tmp_path / "memory.json").write_text(json.dumps({**about, "text_width": memory.text_width}))
+    back = tp.Memory.load(tmp_path)
+    assert back.reads == "text"
+    assert torch.equal(back.queries, memory.queries)
+    assert torch.equal(back.rows(torch.arange(len(back))), every)
 
 
 def test_float16_on_request() -> None:

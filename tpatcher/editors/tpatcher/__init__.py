@@ -118,7 +118,7 @@ class TPatcher(Editor):
             )
         layer = self._layer(model)
         reads = self.memory.reads
-        if model.rows(layer).width > self.memory.queries.shape[1]:
+        if model.rows(layer).width > self.memory.width:
             raise NotFitted(
                 "the model has fixes that read the whole text, and this memory was made for keys "
                 "that do not: fit the editor anew, with the texts themselves"
@@ -127,10 +127,10 @@ class TPatcher(Editor):
         mistake = Mistake.find(model, example, layer, reads, known)
         if not len(mistake.wrong):
             raise AlreadyRight(f"the model answers {example.text!r} with {example.answer!r}")
-        if (width := mistake.queries.shape[1]) != self.memory.queries.shape[1]:
+        if (width := mistake.queries.shape[1]) != self.memory.width:
             raise NotFitted(
                 f"queries of this model have width {width}, and those of the memory "
-                f"{self.memory.queries.shape[1]}: it was made by another model, or by one with "
+                f"{self.memory.width}: it was made by another model, or by one with "
                 "another sentence encoder; fit the editor anew"
             )
         past = PastFixes.of(model, example, layer, reads)

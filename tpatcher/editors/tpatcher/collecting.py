@@ -1,7 +1,10 @@
 """Collecting a memory: which positions of which texts it holds, and how they get there."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from hashlib import blake2b
 from itertools import chain
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -78,12 +81,61 @@ def without_bos(model: Model, seen: Trace) -> Trace:
     return Trace(**{name: held[keep.to(held.device)] for name, held in vars(seen).items()})
 
 
-def held(file: Any, dtype: torch.dtype, width: int, map_above: int) -> Tensor:
+def gather(
+    batches: Iterable[tuple[Trace, Tensor]], text_width: int, dtype: torch.dtype, map_above: int
+) -> dict[str, Any]:
+    """The arrays of a memory, by name, from traces and the kinds of their positions.
+
+    The last `text_width` columns of the traces' queries are the text's state.
+    """
+    few = dict[str, list[Tensor]](answers=[], gap=[], owner=[], kinds=[], text_index=[])
+    texts, width = TextStates(), dict.fromkeys(("queries", "states", "text_states"), 0)
+    with ExitStack() as stack:  # to unnamed files first, so that nothing is ever held twice
+        files: dict[str, Any] = {n: stack.enter_context(TemporaryFile()) for n in width}
+        for seen, kind in batches:
+            queries, states = (one.to(dtype).cpu() for one in (seen.queries, seen.states))
+            end = queries.shape[1] - text_width
+            blocks = {"queries": queries[:, :end], "states": states}
+            if text_width:
+                index, blocks["text_states"] = texts.add(queries[:, end:])
+                few["text_index"].append(index)
+            for name, block in blocks.items():
+                width[name] = block.shape[1]
+                files[name].write(block.numpy().tobytes())
+            found = {"answers": seen.best, "gap": seen.gap, "owner": seen.owner, "kinds": kind}
+            for name, one in found.items():
+                few[name].append(one)
+        large = {n: _held(file, dtype, width[n], map_above) for n, file in files.items()}
+    return {**large, **{name: torch.cat(parts) if parts else None for name, parts in few.items()}}
+
+
+class TextStates:
+    """The states of texts, each once: all positions of an answer have the same one."""
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, int] = {}
+
+    def add(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Which state (P,) each of these (P, t) is, and those among them that are new."""
+        begins = torch.ones(len(states), dtype=torch.bool)
+        begins[1:] = (states[1:] != states[:-1]).any(1)
+        ones, new = states[begins], []
+        index = torch.empty(len(ones), dtype=torch.long)
+        for i, one in enumerate(ones):
+            digest = blake2b(one.numpy().tobytes(), digest_size=16).digest()
+            if digest not in self.known:
+                self.known[digest] = len(self.known)
+                new.append(i)
+            index[i] = self.known[digest]
+        return index[begins.cumsum(0) - 1], ones[new]
+
+
+def _held(file: Any, dtype: torch.dtype, width: int, map_above: int) -> Tensor | None:
     """The rows that were written to an unnamed file: in memory, or mapped where they are many."""
+    if width == 0:
+        return None
     kind = np.float16 if dtype == torch.float16 else np.float32
     size = file.tell()
-    if width == 0:
-        return torch.empty(0)
     if size > map_above:
         array: Any = np.memmap(file, dtype=kind, mode="r+", shape=(size // kind().nbytes,))
     else:

@@ -2,10 +2,8 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any, Self
 
 import numpy as np
@@ -35,8 +33,9 @@ class Memory:
 
     Every array is held once. `answers`, `states` and `texts` may be missing: then every query
     counts as one that could be hurt, and none can be named or checked through the tail. `kinds`
-    are indices into KINDS, what each query is of. The last `text_width` columns of the queries
-    are the state of the whole text.
+    are indices into KINDS, what each query is of. Keys that read the text are held against [q ; s]:
+    each text's state s is held once in `text_states` (U, t), and `text_index` (N,) says which of
+    them stands beside each query.
     `held_out` are queries (M, d) of other examples, D_val in the paper, by which the paper's
     solver decides when to stop; a tenth of the memory serves for that if there are none.
     `base` is the fingerprint of the model that the queries are of; empty if that is not known.
@@ -52,7 +51,8 @@ class Memory:
         texts: Sequence[str] = (),
         held_out: Tensor | None = None,
         kinds: Tensor | None = None,
-        text_width: int = 0,
+        text_states: Tensor | None = None,
+        text_index: Tensor | None = None,
         base: str = "",
     ) -> None:
         if queries.dim() != 2 or len(queries) < 2:
@@ -61,8 +61,8 @@ class Memory:
             )
         self.queries, self.answers, self.states = queries, answers, states
         self.owner, self.gap, self.texts = owner, gap, list(texts)
-        self.held_out, self.kinds, self.text_width = held_out, kinds, text_width
-        self.base = base
+        self.held_out, self.kinds, self.base = held_out, kinds, base
+        self.text_states, self.text_index = text_states, text_index
         self._index = {text: i for i, text in enumerate(self.texts)}
 
     def __len__(self) -> int:
@@ -71,13 +71,22 @@ class Memory:
     @property
     def reads(self) -> Reads:
         """What keys can read that are held against it."""
-        return "text" if self.text_width else "position"
+        return "position" if self.text_states is None else "text"
+
+    @property
+    def text_width(self) -> int:
+        """How many numbers a text's state has; 0 where it is not read."""
+        return 0 if self.text_states is None else self.text_states.shape[1]
+
+    @property
+    def width(self) -> int:
+        """How many numbers the keys have that are held against it."""
+        return self.queries.shape[1] + self.text_width
 
     def of_positions(self) -> "Memory":
         """This memory for keys that read their position alone; it shares what it can."""
-        arrays = {name: getattr(self, name) for name in ARRAYS if name != "held_out"}
-        end = self.queries.shape[1] - self.text_width
-        arrays["queries"] = self.queries[:, :end]
+        others = ("held_out", "text_states", "text_index")
+        arrays = {name: getattr(self, name) for name in ARRAYS if name not in others}
         return Memory(**arrays, texts=self.texts, base=self.base)
 
     @classmethod
@@ -107,35 +116,18 @@ class Memory:
         """
         if not items and not (background and backgrounds.wanted(model)):
             raise BadInput("a memory needs texts; none were given")
-        answers, gap, owner, kinds, width = [], [], [], [], {"queries": 0, "states": 0}
-        with ExitStack() as stack:  # to unnamed files first, so that nothing is ever held twice
-            files: dict[str, Any] = {n: stack.enter_context(TemporaryFile()) for n in width}
-            batches = collecting.collect(model, items, layer, reads, background, skip_bos)
-            label, hidden = "collecting queries", not progress
-            for seen, kind in track(batches, label, None, transient=True, disable=hidden):
-                for name, file in files.items():
-                    block: Tensor = getattr(seen, name).to(dtype).cpu()
-                    width[name] = block.shape[1]
-                    file.write(block.numpy().tobytes())
-                answers.append(seen.best)
-                gap.append(seen.gap)
-                owner.append(seen.owner)
-                kinds.append(kind)
-            held = {n: collecting.held(f, dtype, width[n], map_above) for n, f in files.items()}
+        found = collecting.collect(model, items, layer, reads, background, skip_bos)
+        label, hidden = "collecting queries", not progress
+        batches = track(found, label, None, transient=True, disable=hidden)
+        width = text_width(model.net) if reads == "text" else 0
         others = [seen for _, _, seen in traces(model, held_out, layer, reads=reads)]
         others = [collecting.without_bos(model, seen) if skip_bos else seen for seen in others]
         return cls(
-            queries=held["queries"],
-            answers=torch.cat(answers),
-            states=held["states"] if width["states"] else None,
-            owner=torch.cat(owner),
-            gap=torch.cat(gap),
+            **collecting.gather(batches, width, dtype, map_above),
             texts=[text_of(item) for item in items],
             held_out=torch.cat([seen.queries.to(dtype).cpu() for seen in others])
             if others
             else None,
-            kinds=torch.cat(kinds),
-            text_width=text_width(model.net) if reads == "text" else 0,
             base=model.base.fingerprint,
         )
 
@@ -155,16 +147,16 @@ class Memory:
     @cached_property
     def mean(self) -> Tensor:
         """μ, in float64."""
-        total = sum(block.double().sum(0) for _, block in self.blocks())
+        total = sum(block.double().sum(0) for block in self.blocks())
         return total / len(self)  # type: ignore[return-value, operator]
 
     @cached_property
     def factor(self) -> Tensor:
         """L with L·Lᵀ = Σ + ridge, in float64: Σ is singular behind a norm or with few queries."""
-        d = self.queries.shape[1]
+        d = self.width
         center = self.mean.float()
         sigma = torch.zeros(d, d, dtype=torch.float64, device=self.queries.device)
-        for _, block in self.blocks():
+        for block in self.blocks():
             centred = block - center
             sigma += (centred.T @ centred).double()
         sigma /= len(self)
@@ -180,14 +172,13 @@ class Memory:
         Whatever is worked out of them is returned on the CPU, where duals and checks are made.
         """
         arrays: dict[str, Any] = {n: t for n in ARRAYS if (t := getattr(self, n)) is not None}
-        large = [n for n in ("queries", "states", "held_out") if n in arrays]
+        large = [n for n in ("queries", "states", "held_out", *TEXT) if n in arrays]
         size = sum(arrays[n].nbytes for n in large)
         full = device.type == "cuda" and 2 * size > torch.cuda.mem_get_info(device)[0]
         if device == self.queries.device or full:
             return self
         arrays |= {str(n): arrays[n].to(device) for n in large}
-        about: dict[str, Any] = {"texts": self.texts, "text_width": self.text_width}
-        return type(self)(**arrays, **about, base=self.base)
+        return type(self)(**arrays, texts=self.texts, base=self.base)
 
     def check_base(self, base: Base) -> None:
         """Raise `WrongBase` if it is known that the queries are of another model."""
@@ -212,23 +203,32 @@ class Memory:
         columns = direction.T.to(self.factor.device)
         return torch.linalg.solve_triangular(self.factor.T, columns, upper=True).T.cpu()
 
-    def blocks(self) -> Iterator[tuple[int, Tensor]]:
-        """The queries in float32, block by block, with the index each block begins at."""
-        for start in range(0, len(self), BLOCK):
-            yield start, self.queries[start : start + BLOCK].float()
+    def blocks(self) -> Iterator[Tensor]:
+        """The queries, with the text's state beside each, in float32, block by block."""
+        for some in torch.arange(len(self), device=self.queries.device).split(BLOCK):
+            yield self._rows(some)
 
     def respond(self, keys: Tensor) -> Tensor:
-        """The responses of every query to a few keys (n, d), as (n, N)."""
-        n = len(keys)
-        # this way round few keys take a third of the time, and 4 less than 2 or 3
-        w = keys.shape[1]  # of keys that read less than the memory has, the rest is as zero
-        few = nn.functional.pad(keys.float(), (0, 0, 0, 4 - n if 1 < n < 4 else 0)).contiguous()
-        few = few.to(self.queries.device)
-        return torch.cat([(block[:, :w] @ few.T)[:, :n] for _, block in self.blocks()]).T.cpu()
+        """The responses of every query to a few keys (n, w), as (n, N).
+
+        Of keys that read less than the memory has, the rest is as zero.
+        """
+        d = self.queries.shape[1]
+        found = _products(self.queries, keys[:, :d])
+        if self.text_states is not None and keys.shape[1] > d:
+            found += _products(self.text_states, keys[:, d:])[self.text_index]
+        return found.T.cpu()
 
     def rows(self, indices: Tensor) -> Tensor:
-        """The queries at these indices, in float32 on the CPU."""
-        return self.queries[indices.to(self.queries.device)].float().cpu()
+        """The queries at these indices, with the text's state, in float32 on the CPU."""
+        return self._rows(indices.to(self.queries.device)).cpu()
+
+    def _rows(self, indices: Tensor) -> Tensor:
+        found = self.queries[indices].float()
+        if self.text_states is None or self.text_index is None:
+            return found
+        beside = self.text_states[self.text_index[indices]]
+        return torch.cat([found, beside.float()], dim=1)
 
     def rows_of(self, texts: Sequence[str]) -> Tensor:
         """Which queries belong to these texts."""
@@ -270,8 +270,7 @@ class Memory:
                 partial = path / f".{name}.npy"
                 np.save(partial, array.cpu().numpy(), allow_pickle=False)
                 partial.replace(path / f"{name}.npy")
-        about: dict[str, Any] = {"base": self.base, "text_width": self.text_width}
-        about["texts"] = self.texts
+        about: dict[str, Any] = {"base": self.base, "texts": self.texts}
         about["arrays"] = [n for n in ARRAYS if getattr(self, n) is not None]
         files.write_atomic(path / "memory.json", json.dumps(about, ensure_ascii=False).encode())
 
@@ -320,13 +319,26 @@ class Memory:
                 large = file.stat().st_size > map_above
                 array = np.load(file, mmap_mode="c" if large else None, allow_pickle=False)
                 arrays[name] = torch.from_numpy(array)
-            known = {name: about[name] for name in ("base", "text_width") if name in about}
-            return cls(**arrays, texts=about["texts"], **known)
+            if width := about.get("text_width"):  # as written before: the state with every query
+                whole = arrays["queries"]
+                arrays["queries"], arrays["text_states"] = whole[:, :-width], whole[:, -width:]
+                arrays["text_index"] = torch.arange(len(whole))
+            return cls(**arrays, texts=about["texts"], base=about.get("base", ""))
         except (ValueError, KeyError, OSError) as error:
             raise Damaged(f"the memory in {path} cannot be read: {error}") from error
 
 
-ARRAYS = ["queries", "answers", "states", "owner", "gap", "held_out", "kinds"]
+def _products(rows: Tensor, keys: Tensor) -> Tensor:
+    """(N, n): rows (N, d), in whatever precision, times a few keys (n, d), block by block."""
+    n = len(keys)
+    # this way round few keys take a third of the time, and 4 less than 2 or 3
+    few = nn.functional.pad(keys.float(), (0, 0, 0, 4 - n if 1 < n < 4 else 0)).contiguous()
+    few = few.to(rows.device)
+    return torch.cat([(block.float() @ few.T)[:, :n] for block in rows.split(BLOCK)])
+
+
+TEXT = ("text_states", "text_index")
+ARRAYS = ("queries", "answers", "states", "owner", "gap", "held_out", "kinds", *TEXT)
 RIDGE = 1e-3  # of the mean variance
 # Beside the text's state a query tells positions apart, and little about what is asked: a key uses
 # it as far as it has to. On zsRE that gave GR and sisters together.
