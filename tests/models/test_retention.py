@@ -5,6 +5,7 @@ import torch
 
 import tpatcher as tp
 from tests.helpers import TEXTS, edited, fresh, wearing
+from tpatcher.editors import make
 from tpatcher.models.retention import AnswerCache, surely_says
 from tpatcher.nets import ffn
 from tpatcher.patches.neurons import Neurons
@@ -70,6 +71,33 @@ def test_past_fixes_are_followed_by_what_their_patches_carry() -> None:
         model.remove(patches[0].id)
         assert cache.correct(model) == model.correct(cache.examples)
         assert cache.correct(model)[0] is False
+
+
+@pytest.mark.parametrize("name", ["bart", "gpt2"])
+def test_patches_that_answer_by_themselves_leave_the_cached_answers_of_others(name: str) -> None:
+    model = fresh(name)
+    said = model.answer(TEXTS)
+    cache = AnswerCache(model, [tp.Example(t, a) for t, a in zip(TEXTS, said, strict=True)])
+    editor = make("cache", threshold=0.9999).fit(model, TEXTS)
+    (examples, patches), past = edited(name), AnswerCache(model, [])
+    cache.examples[3], cache.examples[5] = examples[1], examples[2]  # those will be answered
+    cache = AnswerCache(model, cache.examples)
+    for example in examples[1:3]:
+        model.push(editor.edit(model, example))
+        past.add(example, model.patches[-1])
+    model.push(patches[0])  # neurons beside them
+    past.add(examples[0], patches[0])
+    assert not model.tail_is_exact
+    texts = [example.text for example in cache.examples]
+    assert cache.correct(model) == (right := model.correct(cache.examples))
+    assert right[3] and right[5]
+    assert cache.answers(model) == model.answer(texts)
+    assert cache.reruns < len(TEXTS) / 2, "most are known"
+    assert past.correct(model) == model.correct(past.examples) == [True] * 3
+    new = AnswerCache(model, cache.examples[:6])  # made while such patches are on
+    assert new.answers(model) == model.answer(texts[:6])
+    model.pop()
+    assert cache.answers(model) == model.answer(texts)
 
 
 def test_without_a_patch_to_follow_the_model_is_run() -> None:

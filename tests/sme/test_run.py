@@ -23,7 +23,7 @@ from tpatcher.patches.base import Patch
 class Table:
     """Stands for a model: a dict of answers."""
 
-    name, patches, tail_is_exact = "table", (), False
+    name, patches, is_cacheable = "table", (), False
     task = SimpleNamespace(generates=True)
 
     def __init__(self, said: dict[str, str]) -> None:

@@ -76,24 +76,25 @@ class Model:
             raise BadInput("answer takes a list of texts; put the one text into a list")
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little padding
         out = [""] * len(texts)
-        for i, text in self._answers_of_patches(texts, order, batch).items():
+        spoken = self.answers_of_patches(texts, batch)
+        for i, text in spoken.items():
             out[i] = text
-            order.remove(i)
+        order = [i for i in order if i not in spoken]
         for part in batches(order, batch):
             answers = self.task.answer(self.net, [texts[i] for i in part])
             for i, text in zip(part, answers, strict=True):
                 out[i] = text
         return out
 
-    def _answers_of_patches(
-        self, texts: Sequence[str], order: list[int], batch: int
-    ) -> dict[int, str]:
+    @torch.inference_mode()
+    def answers_of_patches(self, texts: Sequence[str], batch: int = 32) -> dict[int, str]:
         """The answers that patches give themselves, in the place of the net, by index."""
         speaking = [p for p in self.patches if p.answers_itself]
         found: dict[int, str] = {}
         if not speaking:
             return found
         net = self.unpatched().net
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         for part in batches(order, batch):
             for kind in {type(p) for p in speaking}:
                 answers = kind.answers(net, self.task, speaking, [texts[i] for i in part])
@@ -171,6 +172,12 @@ class Model:
         other.set_patches(p for p in self.patches if not is_last(p))
         return other
 
+    def before_cacheable(self) -> "Model":
+        """A twin without the patches whose answers follow from cached ones."""
+        other = self.twin()
+        other.set_patches(p for p in self.patches if not (is_last(p) or p.answers_itself))
+        return other
+
     def rows(self, layer: int = -1) -> Rows:
         """The neurons that the patches have in one layer, on the net's device."""
         width = ffn.find(self.net, layer).width
@@ -206,6 +213,11 @@ class Model:
     def tail_is_exact(self) -> bool:
         """Whether cached states tell the answers: all patches are neurons of the last layer."""
         return self.tail is not None and all(map(is_last, self.patches))
+
+    @property
+    def is_cacheable(self) -> bool:
+        """Whether its answers follow from cached ones: patches may also answer by themselves."""
+        return self.tail is not None and all(is_last(p) or p.answers_itself for p in self.patches)
 
     def _set_patches(self, patches: tuple[Patch, ...]) -> None:
         before = self.patches

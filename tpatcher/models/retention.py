@@ -25,7 +25,8 @@ class AnswerCache:
     """Examples with the answers of the unpatched model, from which those of a patched one follow.
 
     Where a patched model still prefers the same token at every position of the cached path, its
-    answer is the same; where not, or where it is too close to call, the model itself is run.
+    answer is the same; where not, or where it is too close to call, the model itself is run. Where
+    a patch answers in the place of the net, that is the answer.
     """
 
     def __init__(
@@ -38,8 +39,8 @@ class AnswerCache:
     ) -> None:
         """`known` is the trace of the model's own answers, where an earlier time has left it."""
         self.examples = list(examples)
-        self.unpatched = model.without_last_layer()
-        self.usable = self.unpatched.tail_is_exact
+        self.unpatched = model.before_cacheable()
+        self.usable = self.unpatched.is_cacheable
         self.reruns = 0  # examples that the last `correct` really ran
         self.targets: list[list[int]] = []
         self.spans: dict[int, Tensor] = {}  # the positions of each example
@@ -70,9 +71,16 @@ class AnswerCache:
     def add(self, example: Example, patch: Patch | None) -> None:
         """Add a past fix, whose path is the right answer that its patch was made for.
 
-        Without states to follow it by, the model itself will be run for all examples.
+        Without states to follow it by, the model itself will be run for all examples; for this one
+        alone, if its patch answers by itself.
         """
         self.examples.append(example)
+        if self.usable and patch is not None and patch.answers_itself:
+            self.unsure.add(len(self.examples) - 1)
+            self.spans[len(self.examples) - 1] = torch.arange(0)
+            self.targets.append([])
+            self.right_before.append(True)
+            return
         known = isinstance(patch, Neurons) and is_last(patch) and patch.states.numel()
         self.usable = self.usable and bool(known)
         if not self.usable or not isinstance(patch, Neurons):
@@ -101,13 +109,16 @@ class AnswerCache:
     @torch.no_grad()
     def correct(self, model: Model) -> list[bool]:
         """Whether each example is right now: equal to `model.correct(examples)`, but cheap."""
-        if not (self.usable and model.tail_is_exact):
+        if not (self.usable and model.is_cacheable):
             self.reruns = len(self.examples)
             return model.correct(self.examples)
-        self._follow(model)
-        rerun = sorted(self._moved(model) | self.unsure)
+        everyone = range(len(self.examples))
+        spoken = self._spoken(model, everyone)
+        rerun = sorted(self._changed(model, everyone) - spoken.keys())
         self.reruns = len(rerun)
         out = list(self.right_before)
+        for i, text in spoken.items():
+            out[i] = model.accepts(self.examples[i], text)
         real = model.correct([self.examples[i] for i in rerun])
         for i, right in zip(rerun, real, strict=True):
             out[i] = right
@@ -117,15 +128,26 @@ class AnswerCache:
     def answers(self, model: Model, indices: Sequence[int] | None = None) -> list[str]:
         """What the model says now, to some examples or all: equal to `model.answer`, but cheap."""
         asked = range(len(self.examples)) if indices is None else indices
-        rerun = set(asked)
-        if self.usable and model.tail_is_exact:
-            self._follow(model)
-            rerun &= self._moved(model, asked) | self.unsure
-        known = [i for i in asked if i not in rerun]
-        said = dict(zip(known, self._decoded(known), strict=True))
+        said, rerun = dict[int, str](), set(asked)
+        if self.usable and model.is_cacheable:
+            said = self._spoken(model, asked)
+            rerun = self._changed(model, asked) - said.keys()
+        known = [i for i in asked if i not in rerun and i not in said]
+        said |= zip(known, self._decoded(known), strict=True)
         texts = [self.examples[i].text for i in sorted(rerun)]
         said |= zip(sorted(rerun), model.answer(texts), strict=True)
         return [said[i] for i in asked]
+
+    def _spoken(self, model: Model, asked: Sequence[int]) -> dict[int, str]:
+        """The answers that patches give in the place of the net, by example."""
+        found = model.answers_of_patches([self.examples[i].text for i in asked])
+        return {asked[k]: text for k, text in found.items()}
+
+    def _changed(self, model: Model, asked: Sequence[int]) -> set[int]:
+        """Which of these examples the net has to be run for."""
+        self._follow(model)
+        some = set(asked)
+        return some & (self._moved(model, some) | self.unsure)
 
     def _decoded(self, indices: Sequence[int]) -> list[str]:
         """The cached answers."""
@@ -146,8 +168,8 @@ class AnswerCache:
                 self.delta[some] += rows.delta(layer.act, queries[some])
         self.ids = ids
 
-    def _moved(self, model: Model, among: Sequence[int] | None = None) -> set[int]:
-        """Examples at one of whose positions another token wins, or nearly does."""
+    def _moved(self, model: Model, among: set[int]) -> set[int]:
+        """Those of these examples at one of whose positions another token wins, or nearly does."""
         assert model.tail is not None
         tail, trace = model.tail, self.trace
         if not len(trace.tokens):
@@ -158,9 +180,7 @@ class AnswerCache:
         here = touched.cpu()
         here = here[tail.may_flip(trace.states[touched], shifted[touched], trace.gap[here])]
         moved: set[int] = set()
-        suspects = trace.owner[here].unique().tolist()
-        if among is not None:
-            suspects = [i for i in suspects if i in among]
+        suspects = [i for i in trace.owner[here].unique().tolist() if i in among]
         for part in batches(suspects, 256):
             span = torch.cat([self.spans[i] for i in part])
             texts = [self.examples[i].text for i in part]

@@ -160,11 +160,11 @@ def _mistakes(
 ) -> Iterator[tuple[int, Example, str]]:
     """Each example that the model gets wrong when its turn comes: index, example, wrong answer.
 
-    A few are answered together without patches of the last layer, as far as those are exact.
+    A few are answered together, as far as their answers follow from what the bare net says.
     """
     for begin in range(start, len(stream), AHEAD):
         some = stream[begin : begin + AHEAD]
-        known = AnswerCache(model, some) if model.tail_is_exact else None
+        known = AnswerCache(model, some) if model.is_cacheable else None
         for i, example in enumerate(some):
             answer = known.answers(model, [i])[0] if known else model.answer([example.text])[0]
             if not model.accepts(example, answer):
