@@ -92,7 +92,7 @@ def test_a_solver_that_reads_the_text_gets_a_memory_that_does(job: Job, tmp_path
     for reads in ("position", "text"):
         editor = context.fitted(replace(job, fields={"solver": {"name": "fast", "reads": reads}}))
         assert isinstance(editor, TPatcher) and editor.memory is not None
-        widths.append(editor.memory.queries.shape[1])
+        widths.append(editor.memory.width)
     assert widths[1] > widths[0]
 
 
