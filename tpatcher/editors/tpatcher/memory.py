@@ -85,7 +85,7 @@ class Memory:
 
     def of_positions(self) -> "Memory":
         """This memory for keys that read their position alone; it shares what it can."""
-        others = ("held_out", "text_states", "text_index")
+        others = ("held_out", *TEXT)
         arrays = {name: getattr(self, name) for name in ARRAYS if name not in others}
         return Memory(**arrays, texts=self.texts, base=self.base)
 
