@@ -7,6 +7,7 @@ from transformers import MistralConfig
 import tpatcher as tp
 from tests import chat
 from tests.helpers import fresh
+from tpatcher.example import Conversation
 from tpatcher.models.traces import trace
 from tpatcher.nets.reading import Reads
 
@@ -30,6 +31,26 @@ def test_a_beginning_that_is_known_changes_nothing(reads: Reads, texts: list[str
     for name in ("queries", "states", "gap"):
         torch.testing.assert_close(getattr(short, name), getattr(whole, name), atol=1e-4, rtol=1e-4)
     assert torch.equal(short.best, whole.best)
+
+
+@pytest.mark.parametrize("reads", ["position", "text"])
+def test_texts_of_a_batch_may_begin_each_in_its_own_way(reads: Reads) -> None:
+    turns = [
+        {"role": "user", "content": "Tell me: was it he?"},
+        {"role": "assistant", "content": "yes"},
+    ]
+    asked = [*ASKED[:2], Conversation([*turns, {"role": "user", "content": "and why?"}])]
+    model, other, lengths = chat.chat(), chat.chat(), list[int]()
+    probe = other.probe(-1, reads)
+    probe.net.register_forward_pre_hook(
+        lambda _, args, kwargs: lengths.append(kwargs["input_ids"].shape[1]), with_kwargs=True
+    )
+    for _ in range(3):  # a longer beginning than is known is learnt when it is met again
+        short = trace(other, asked, targets(other, asked), reads=reads)
+    whole = torch.cat([trace(model, [t], targets(model, [t]), reads=reads).queries for t in asked])
+    torch.testing.assert_close(short.queries, whole, atol=1e-4, rtol=1e-4)
+    assert len({len(ids) for ids in probe.beginnings.known}) > 1
+    assert lengths[-1] < lengths[0] // 2
 
 
 def test_a_beginning_is_not_run_again() -> None:

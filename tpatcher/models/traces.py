@@ -77,6 +77,20 @@ def trace_forced(
     return found, logits
 
 
+@torch.no_grad()
+def queries(
+    model: Model,
+    texts: Sequence[str],
+    targets: Sequence[Sequence[int]],
+    layer: int = -1,
+    reads: Reads = "position",
+) -> Tensor:
+    """The queries (P, w) of one batch of texts along given answers, and nothing else of them."""
+    probe, forced = model.probe(layer, reads), model.task.force(texts, targets)
+    seen = probe.seen(forced) if model.task.generates else probe.run(forced)[1]
+    return seen[probe.names[0]]
+
+
 def traces(
     model: Model,
     items: Sequence[str | Example],

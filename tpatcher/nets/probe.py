@@ -2,7 +2,7 @@
 
 import inspect
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -47,7 +47,7 @@ class Probe:
         """The net's output, and what entered each named module at the answer positions."""
         self.local.seen, self.local.without_logits = {}, False
         output = self.net(**forced.on(self.net.device), **options)
-        return output, self._at(forced)
+        return output, self._at(forced.inputs, forced.row, forced.column)
 
     @torch.no_grad()
     def seen(self, forced: TeacherForced) -> dict[str, Tensor]:
@@ -56,11 +56,12 @@ class Probe:
         What the texts of a decoder begin with is run once for all of them.
         """
         self.local.seen, self.local.without_logits = {}, True
-        inputs, skipped = dict[str, Any](forced.on(self.net.device)), 0
+        inputs, columns = dict[str, Any](forced.on(self.net.device)), forced.column
         if not self.net.config.is_encoder_decoder:
             inputs, skipped = self.beginnings.shortened(forced)
+            columns = columns - skipped[forced.row]
         self.net(**inputs, **({"logits_to_keep": 1} if self.keeps_logits else {}))
-        return self._at(forced, skipped)
+        return self._at(inputs, forced.row, columns)
 
     @torch.no_grad()
     def answer(self, task: Seq2Seq, texts: Sequence[str]) -> tuple[list[list[int]], "Chosen"]:
@@ -77,7 +78,7 @@ class Probe:
         self.local.seen, self.local.without_logits = {}, True  # a new beginning is run whole
         inputs, skipped = self.beginnings.shortened(forced)
         states = self.reader.run(self.net, inputs)
-        return states[forced.row, forced.column - skipped]
+        return states[forced.row, forced.column - skipped[forced.row]]
 
     @cached_property
     def beginnings(self) -> Beginnings:
@@ -89,11 +90,10 @@ class Probe:
         """Whether the net can be told to work out the last logits alone."""
         return "logits_to_keep" in inspect.signature(self.net.forward).parameters
 
-    def _at(self, forced: TeacherForced, skipped: int = 0) -> dict[str, Tensor]:
-        """What was seen at the answer positions of texts whose first tokens were skipped."""
-        ids = forced.inputs.get("decoder_input_ids", forced.inputs["input_ids"])
-        length = ids.shape[1] - skipped
-        flat = (forced.row * length + forced.column - skipped).to(self.net.device)
+    def _at(self, inputs: Mapping[str, Any], row: Tensor, column: Tensor) -> dict[str, Tensor]:
+        """What was seen at these rows and columns of a batch that has been run."""
+        length = inputs.get("decoder_input_ids", inputs["input_ids"]).shape[1]
+        flat = (row * length + column).to(self.net.device)
         if self.reader is not None:
             queries = self.local.seen[self.names[0]]
             self.local.seen[self.names[0]] = self.reader.beside(queries)

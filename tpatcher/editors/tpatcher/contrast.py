@@ -6,13 +6,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from tpatcher.editors.tpatcher.collecting import KINDS
+from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake
 from tpatcher.editors.tpatcher.phrases import Phrases
 from tpatcher.example import Conversation
 from tpatcher.models.traces import Trace, targets_to_follow, trace
 from tpatcher.nets.causal import Causal
 
-VERSION = 3  # of what contrast is: 2 had fewer kinds of namesakes, and names said again
+VERSION = 4  # of what contrast is: 3 knew no words of another language, and no other answers
+ANSWERS = 512  # queries in the middle of other answers that a language model's key is held against
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,24 @@ class Contrast:
         return dict(Counter(self.kinds[i] for i in set(self.trace.owner.tolist())))
 
 
+def other_answers(mistake: Mistake, memory: Memory) -> tuple[Tensor, Tensor]:
+    """Queries (k, w) in the middle of other answers, as if they were said here; what they say.
+
+    A language model's answers are long. A key that reads the text of one must tell its own place in
+    the answer too, or it would fire somewhere in a long answer to a question much like this one.
+    """
+    kinds, owner, answers = memory.kinds, memory.owner, memory.answers
+    reads = isinstance(mistake.model.task, Causal) and mistake.positions.reads == "text"
+    if not reads or kinds is None or owner is None or answers is None:
+        return torch.empty(0, mistake.queries.shape[1]), torch.empty(0, dtype=torch.long)
+    rows = (kinds == KINDS.index("answers")).nonzero()[:, 0]
+    rows = rows[1:][owner[rows[1:]] == owner[rows[:-1]]]  # not their first tokens
+    rows = rows[:: max(1, len(rows) // ANSWERS)]
+    width = mistake.positions.ffn.width
+    here = mistake.queries[:1, width:].cpu().expand(len(rows), -1)
+    return torch.cat([memory.rows(rows)[:, :width], here], 1), answers[rows]
+
+
 def _asked(text: str) -> str:
     """A text, or the last message of a conversation."""
     last = text.messages[-1].get("content") if isinstance(text, Conversation) else text
@@ -85,11 +106,16 @@ def _by_text_alone(mistake: Mistake, texts: list[str]) -> Trace:
     A key has to tell such rows from the mistake by the text alone, which is harder than it will
     be, and only the layers are run that the text is read by.
     """
-    model, here = mistake.model, mistake.positions
-    forced = model.task.force(texts, [mistake.target] * len(texts))
+    model, here, length = mistake.model, mistake.positions, len(mistake.target)
+    assert isinstance(model.task, Causal)
+    # where prompts end with a token of their own, the state there is that of all of the answer
+    read = 1 if model.task.prompt_end is not None else length
+    forced = model.task.force(texts, [mistake.target[:read]] * len(texts))
     states = model.probe(here.layer, "text").text_states(forced)
-    positions = torch.arange(len(mistake.target)).repeat(len(texts))
-    return _read_elsewhere(mistake, positions, states, forced.row)
+    states = states.repeat_interleave(length // read, 0)
+    positions = torch.arange(length).repeat(len(texts))
+    owner = torch.arange(len(texts)).repeat_interleave(length)
+    return _read_elsewhere(mistake, positions, states, owner)
 
 
 def _read_elsewhere(mistake: Mistake, positions: Tensor, states: Tensor, owner: Tensor) -> Trace:

@@ -17,7 +17,7 @@ from tpatcher.editors import deadline
 from tpatcher.editors.tpatcher import keys, values
 from tpatcher.editors.tpatcher.check import Responses, check
 from tpatcher.editors.tpatcher.contexts import contexts
-from tpatcher.editors.tpatcher.contrast import Contrast
+from tpatcher.editors.tpatcher.contrast import Contrast, other_answers
 from tpatcher.editors.tpatcher.crossing import Crossing, usual
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes, make_patch
@@ -26,7 +26,7 @@ from tpatcher.errors import NotFixed
 from tpatcher.example import Example, text_of
 from tpatcher.models.model import Model
 from tpatcher.models.positions import CachedPositions
-from tpatcher.models.traces import trace
+from tpatcher.models.traces import queries
 from tpatcher.nets.activation import thresholds
 from tpatcher.nets.reading import Reads
 from tpatcher.nets.rows import Rows
@@ -163,7 +163,8 @@ class MaxMargin(Solver):
     ) -> tuple[Tensor, Tensor, Responses]:
         """Keys (n, d), bias (n,): zero between memory and mistake, all of the memory below β."""
         tokens, example = mistake.positions.trace.tokens, mistake.example
-        extra, answers = [past.queries, mistake.queries.cpu()], [past.tokens, tokens]
+        others, said = other_answers(mistake, memory)
+        extra, answers = [past.queries, mistake.queries.cpu(), others], [past.tokens, tokens, said]
         if contrast is not None:
             extra.append(contrast.trace.queries.cpu())
             answers.append(contrast.trace.best)
@@ -265,15 +266,15 @@ class MaxMargin(Solver):
 
 def _positives(mistake: Mistake, in_contexts: bool) -> list[Tensor]:
     """For each wrong position, the queries (p, d) that its neuron must fire on."""
-    queries = [mistake.queries.cpu()]
+    views = [mistake.queries.cpu()]
     batches = [list(mistake.example.rephrasings)]
-    if in_contexts:  # each by itself: what every text begins with in it need not be run again
-        batches += [[text] for text in contexts(mistake.model, mistake.example.text)]
+    if in_contexts:
+        batches.append(contexts(mistake.model, mistake.example.text))
     for texts in filter(None, batches):
         targets, reads = [mistake.target] * len(texts), mistake.positions.reads
-        found = trace(mistake.model, texts, targets, mistake.layer, reads)
-        queries += list(found.queries.cpu().view(len(texts), -1, found.queries.shape[-1]))
-    return [torch.stack([q[i] for q in queries]) for i in mistake.wrong.cpu()]
+        found = queries(mistake.model, texts, targets, mistake.layer, reads).cpu()
+        views += list(found.view(len(texts), -1, found.shape[-1]))
+    return [torch.stack([view[i] for view in views]) for i in mistake.wrong.cpu()]
 
 
 def _inseparable(mistake: Mistake, negatives: keys.Negatives, key: keys.Key) -> str:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from random import Random
 
 from tpatcher.example import Example
@@ -171,9 +172,17 @@ class Phrases:
         return [one for one in dict.fromkeys(made) if one.lower() != text.lower()]
 
     def _subject_words(self, text: str) -> list[tuple[int, int]]:
-        """Where the words of a name stand, or if there is none, those of the subject."""
-        if named := self._named(text):
-            return named
+        """Where the words of a name stand, or if there is none, those of the subject.
+
+        Words beside a name that no text has are part of it: those of a title in another language.
+        """
+        if named := set(self._named(text)):
+            spans = [word.span() for word in WORD.finditer(text)]
+            marked = groupby(
+                spans, lambda s: s in named or not self.counts[text[slice(*s)].lower()]
+            )
+            runs = [list(run) for part, run in marked if part]
+            return [span for run in runs if not named.isdisjoint(run) for span in run]
         if (parts := self.split(text[:1].lower() + text[1:])) is None:
             return []
         begin = parts[1].text.index(GAP)
