@@ -67,6 +67,18 @@ def test_namesakes_keep_all_but_one_word_of_a_name() -> None:
     assert all(len(set(text) & set(one)) >= len(set(text)) - 2 for one in found[4:]), "or most"
 
 
+def test_unknown_words_beside_a_name_are_part_of_it() -> None:
+    text = "When was Tablica rang polska born?"
+    changed = {
+        a
+        for one in PHRASES.namesakes(text, 12)
+        for a, b in zip(text.split(), one.split(), strict=True)
+        if a != b
+    }
+    assert changed == {"Tablica", "rang", "polska"}
+    assert all("unheard" in one for one in PHRASES.namesakes("unheard was Oslo born?", 4))
+
+
 def test_the_first_word_is_no_name_for_its_capital() -> None:
     assert PHRASES.names == list(dict.fromkeys(" ".join(NAMES).split()))
     assert all("When" in one for one in PHRASES.namesakes("When was Oslo founded?", 4))
