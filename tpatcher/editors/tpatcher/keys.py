@@ -102,7 +102,7 @@ def solve(
     # the example's other positions are often the nearest of all: be clear of them from the start
     begin = memory.key(directions)
     candidates = [negatives.likely(begin[i], i, width) for i in range(len(white))]
-    known = [memory.whiten(negatives.queries_at(indices)) for indices in candidates]
+    known = _whitened(negatives, candidates)
     for i, w in enumerate(white):
         if len(known[i]):
             origin = torch.zeros_like(w[:1])
@@ -113,14 +113,21 @@ def solve(
         found = _responses(positives, negatives, memory.key(directions), width)
         if turn >= duals and all(key.response > key.top for key in found):
             break
-        for i, w in enumerate(white):
-            nearest = torch.tensor(found[i].nearest, dtype=torch.long)
-            new = nearest[~torch.isin(nearest, candidates[i])]
-            candidates[i] = torch.cat([candidates[i], new])
-            known[i] = torch.cat([known[i], memory.whiten(negatives.queries_at(new))])
+        nearest = [torch.tensor(key.nearest, dtype=torch.long) for key in found]
+        new = [n[~torch.isin(n, c)] for n, c in zip(nearest, candidates, strict=True)]
+        for i, more in enumerate(_whitened(negatives, new)):
+            candidates[i] = torch.cat([candidates[i], new[i]])
+            known[i] = torch.cat([known[i], more])
             if len(known[i]):
-                directions[i] = separating_direction(w, known[i])
+                directions[i] = separating_direction(white[i], known[i])
     return found
+
+
+def _whitened(negatives: Negatives, indices: list[Tensor]) -> list[Tensor]:
+    """The negatives at some indices for each neuron, whitened; what several have, once."""
+    every = torch.cat(indices).unique()
+    rows = negatives.memory.whiten(negatives.queries_at(every))
+    return [rows[torch.searchsorted(every, some)] for some in indices]
 
 
 def _responses(
