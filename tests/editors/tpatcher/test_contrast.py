@@ -12,6 +12,7 @@ from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake
 from tpatcher.editors.tpatcher.phrases import Phrases
 from tpatcher.models.traces import trace, traces
+from tpatcher.patches.neurons import Neurons
 
 TRAFFIC = [
     *TEXTS,
@@ -98,10 +99,10 @@ def test_a_language_models_key_is_held_against_other_answers_in_its_own_text(nam
     _, _, first = next(traces(model, TRAFFIC[:1], reads="text"))
     begins = (queries[:, :d] - first.queries[:1, :d]).abs().amax(1)
     assert begins.min() > 1e-3, "not where an answer begins"
-    patch = (
-        tp.TPatcher(MaxMargin(reads="text", namesakes=4)).fit(model, memory).edit(model, example)
-    )
-    other = said[:, None] != patch.tokens[mistake.wrong]
+    editor = tp.TPatcher(MaxMargin(reads="text", namesakes=4)).fit(model, memory)
+    patch = editor.edit(model, example)
+    assert isinstance(patch, Neurons)
+    other = said[:, None] != patch.tokens[patch.rows.response(patch.queries).argmax(0)]
     assert patch.rows.response(queries)[other].max() < 0
 
 
