@@ -51,6 +51,7 @@ ON_THE_CPU = {
     "models/retention.py": BOOKS,
     "models/traces.py": BOOKS,
     "nets/activation.py": "where an activation is flat, worked out once",
+    "nets/beginnings.py": BOOKS,
     "nets/causal.py": BOOKS,
     "nets/generation.py": BOOKS,
     "nets/probe.py": BOOKS,

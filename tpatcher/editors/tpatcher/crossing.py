@@ -14,6 +14,7 @@ class Crossing:
 
     fraction: float  # f: 0 at the memory, 1 at the mistake
     duals: int  # times that the dual is solved, each with one more pass over the memory
+    width: int = 128  # top responders that each pass adds to the dual
     # Standard deviations of the memory's responses that a neuron begins to fire above their mean,
     # or else the contrast texts are too near: it would fire somewhere in any other text.
     rarity: float = 0.0
@@ -40,7 +41,8 @@ DECODED_BY_TEXT = Crossing(0.45, duals=2)
 # itself, f = 0.45, 0.5, 0.55 and 0.6 fired on 34, 30, 28 and 23 of 300 unrelated prompts, all along
 # their answers, and on 0.92, 0.88, 0.85 and 0.78 of the rephrasings. Where the state is of what was
 # read last, as without a chat template, a neuron of rarity 5.8 fired all along a piece of code.
-AMONG_NAMESAKES = Crossing(0.5, duals=2, rarity=8.0)
+# Twice the width had 0.01 more rephrasings and one more prompt.
+AMONG_NAMESAKES = Crossing(0.5, duals=2, width=64, rarity=8.0)
 USUAL_SIZE = 45_000  # queries of a memory
 
 
