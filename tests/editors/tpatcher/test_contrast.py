@@ -7,12 +7,10 @@ import tpatcher as tp
 from tests.chat import chat
 from tests.helpers import TEXTS, fresh
 from tpatcher.editors.tpatcher import MaxMargin, crossing
-from tpatcher.editors.tpatcher.contrast import Contrast, other_answers
-from tpatcher.editors.tpatcher.memory import Memory
+from tpatcher.editors.tpatcher.contrast import Contrast
 from tpatcher.editors.tpatcher.mistake import Mistake
 from tpatcher.editors.tpatcher.phrases import Phrases
-from tpatcher.models.traces import trace, traces
-from tpatcher.patches.neurons import Neurons
+from tpatcher.models.traces import trace
 
 TRAFFIC = [
     *TEXTS,
@@ -81,29 +79,6 @@ def test_a_language_model_reads_namesakes_by_its_first_layers() -> None:
         other = Mistake.find(model, tp.Example(text, answer), -1, "text").queries
         torch.testing.assert_close(rows[:, d:], other[:, d:])
         assert not torch.allclose(rows[0, d:], own[0, d:])
-
-
-@pytest.mark.parametrize("name", ["llama", "bart"])
-def test_a_language_models_key_is_held_against_other_answers_in_its_own_text(name: str) -> None:
-    model = fresh(name)
-    memory = Memory.collect(model, TRAFFIC, reads="text")
-    example = tp.Example("what is the river of peru ?", "a red bird")
-    mistake = Mistake.find(model, example, -1, "text")
-    queries, said = other_answers(mistake, memory)
-    if name == "bart":
-        assert not len(queries)
-        return
-    d = model.net.config.hidden_size
-    assert 0 < len(queries) == len(said)
-    assert torch.equal(queries[:, d:], mistake.queries[:1, d:].expand(len(queries), -1))
-    _, _, first = next(traces(model, TRAFFIC[:1], reads="text"))
-    begins = (queries[:, :d] - first.queries[:1, :d]).abs().amax(1)
-    assert begins.min() > 1e-3, "not where an answer begins"
-    editor = tp.TPatcher(MaxMargin(reads="text", namesakes=4)).fit(model, memory)
-    patch = editor.edit(model, example)
-    assert isinstance(patch, Neurons)
-    other = said[:, None] != patch.tokens[patch.rows.response(patch.queries).argmax(0)]
-    assert patch.rows.response(queries)[other].max() < 0
 
 
 def test_namesakes_of_a_conversation_are_asked_in_it() -> None:

@@ -6,16 +6,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tpatcher.editors.tpatcher.collecting import KINDS
-from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake
 from tpatcher.editors.tpatcher.phrases import Phrases
 from tpatcher.example import Conversation
 from tpatcher.models.traces import Trace, targets_to_follow, trace
 from tpatcher.nets.causal import Causal
 
-VERSION = 4  # of what contrast is: 3 knew no words of another language, and no other answers
-ANSWERS = 512  # queries in the middle of other answers that a language model's key is held against
+VERSION = 4  # of what contrast is: 3 knew no words of another language
 
 
 @dataclass(frozen=True)
@@ -65,24 +62,6 @@ class Contrast:
     def counts(self) -> dict[str, int]:
         """How many texts of each kind are held."""
         return dict(Counter(self.kinds[i] for i in set(self.trace.owner.tolist())))
-
-
-def other_answers(mistake: Mistake, memory: Memory) -> tuple[Tensor, Tensor]:
-    """Queries (k, w) in the middle of other answers, as if they were said here; what they say.
-
-    A language model's answers are long. A key that reads the text of one must tell its own place in
-    the answer too, or it would fire somewhere in a long answer to a question much like this one.
-    """
-    kinds, owner, answers = memory.kinds, memory.owner, memory.answers
-    reads = isinstance(mistake.model.task, Causal) and mistake.positions.reads == "text"
-    if not reads or kinds is None or owner is None or answers is None:
-        return torch.empty(0, mistake.queries.shape[1]), torch.empty(0, dtype=torch.long)
-    rows = (kinds == KINDS.index("answers")).nonzero()[:, 0]
-    rows = rows[1:][owner[rows[1:]] == owner[rows[:-1]]]  # not their first tokens
-    rows = rows[:: max(1, len(rows) // ANSWERS)]
-    width = mistake.positions.ffn.width
-    here = mistake.queries[:1, width:].cpu().expand(len(rows), -1)
-    return torch.cat([memory.rows(rows)[:, :width], here], 1), answers[rows]
 
 
 def _asked(text: str) -> str:

@@ -17,7 +17,7 @@ from tpatcher.editors import deadline
 from tpatcher.editors.tpatcher import keys, values
 from tpatcher.editors.tpatcher.check import Responses, check
 from tpatcher.editors.tpatcher.contexts import contexts
-from tpatcher.editors.tpatcher.contrast import Contrast, other_answers
+from tpatcher.editors.tpatcher.contrast import Contrast
 from tpatcher.editors.tpatcher.crossing import Crossing, usual
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes, make_patch
@@ -164,8 +164,7 @@ class MaxMargin(Solver):
     ) -> tuple[Tensor, Tensor, Responses]:
         """Keys (n, d), bias (n,): zero between memory and mistake, all of the memory below β."""
         tokens, example = mistake.positions.trace.tokens, mistake.example
-        others, said = other_answers(mistake, memory)
-        extra, answers = [past.queries, mistake.queries.cpu(), others], [past.tokens, tokens, said]
+        extra, answers = [past.queries, mistake.queries.cpu()], [past.tokens, tokens]
         if contrast is not None:
             extra.append(contrast.trace.queries.cpu())
             answers.append(contrast.trace.best)
