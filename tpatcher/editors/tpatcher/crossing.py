@@ -14,7 +14,6 @@ class Crossing:
 
     fraction: float  # f: 0 at the memory, 1 at the mistake
     duals: int  # times that the dual is solved, each with one more pass over the memory
-    width: int = 128  # top responders that each pass adds to the dual
     # Standard deviations of the memory's responses that a neuron begins to fire above their mean,
     # or else the contrast texts are too near: it would fire somewhere in any other text.
     rarity: float = 0.0
@@ -40,8 +39,8 @@ DECODED_BY_TEXT = Crossing(0.45, duals=2)
 # The same held against namesakes, chosen on sixty questions of WikiBigEdit: at 0.5, 0.6 and 0.65
 # rephrasings were right in 0.93, 0.92 and 0.83, unrelated answers kept in 0.93, 0.98 and 0.98.
 # Where the state is of what was read last, as without a chat template, a neuron of rarity 5.8
-# fired all along a piece of code. Twice the width had 0.01 more rephrasings of 115 fixes.
-AMONG_NAMESAKES = Crossing(0.6, duals=2, width=64, rarity=8.0)
+# fired all along a piece of code.
+AMONG_NAMESAKES = Crossing(0.6, duals=2, rarity=8.0)
 USUAL_SIZE = 45_000  # queries of a memory
 
 

@@ -56,11 +56,11 @@ class MaxMargin(Solver):
     contrast: int = 0  # contrast texts that a key is held against, at most
     namesakes: int = 0  # the like for keys that read the text of a language model
     crossing: float | None = None  # f; None: by task and size of the memory
-    duals: int | None = None  # times that the dual is solved; None: by task
+    duals: int | None = None  # None: by task
     # GeLU and SiLU dip below 0 before they rise, which pushes away from the target. A steeper
     # neuron with a smaller value dips as much less, over as much less of the query space.
     steepness: float = 16.0
-    width: int | None = None  # top responders that each pass adds to the dual; None: by task
+    width: int = 128  # top responders that each pass adds to the dual
     # a rephrasing activates the neuron less than the mistake did: the target wins at all of these
     # activation levels, times the steepness
     levels: tuple[float, ...] = (0.5, 2.0, 10.0)
@@ -149,8 +149,7 @@ class MaxMargin(Solver):
         """The usual crossing, but for what the fields say."""
         found = usual(model, memory, bool(self.namesakes))
         fraction = found.fraction if self.crossing is None else self.crossing
-        duals, width = self.duals or found.duals, self.width or found.width
-        return replace(found, fraction=fraction, duals=duals, width=width)
+        return replace(found, fraction=fraction, duals=self.duals or found.duals)
 
     def _keys(
         self,
@@ -178,7 +177,7 @@ class MaxMargin(Solver):
             contrast=len(contrast.trace.tokens) if contrast else 0,
         )
         crossing = self._crossing(mistake.model, memory)
-        found = keys.solve(positives, negatives, crossing.duals, crossing.width)
+        found = keys.solve(positives, negatives, crossing.duals, self.width)
         key_rows, bias, responses = [], [], []
         for key in found:
             zero, scale = self._threshold(mistake, negatives, key, crossing, beta)
