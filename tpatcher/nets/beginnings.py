@@ -68,7 +68,7 @@ class Beginnings:
 
         What an earlier text shares with it is its beginning; a longer one than is known needs two.
         """
-        found = max((k for k in self.known if ids[: len(k)] == k), key=len, default=())
+        found = self._longest(ids)
         shared = sorted((_both(ids, other) for other in self.recent), key=len, reverse=True)
         met = next(iter(shared[1:] if found else shared), ())
         self.recent = [ids, *self.recent[: RECENT - 1]]
@@ -76,8 +76,11 @@ class Beginnings:
 
     def _of_all(self, ids: Ids) -> Ids:
         """The longest known beginning of what many texts share, or that itself."""
-        found = max((k for k in self.known if ids[: len(k)] == k), key=len, default=())
+        found = self._longest(ids)
         return self._kept(found or (ids if len(ids) >= SHORTEST else ()))
+
+    def _longest(self, ids: Ids) -> Ids:
+        return max((k for k in self.known if ids[: len(k)] == k), key=len, default=())
 
     def _kept(self, ids: Ids) -> Ids:
         """A beginning whose cache is now known; none where it is of a kind that cannot be used."""

@@ -81,6 +81,17 @@ def test_a_language_model_reads_namesakes_by_its_first_layers() -> None:
         assert not torch.allclose(rows[0, d:], own[0, d:])
 
 
+def test_a_chat_models_namesakes_are_read_where_their_prompts_end() -> None:
+    model, answer = chat(), "Ja, he"
+    mistake = Mistake.find(model, tp.Example("Who is Bo Ek?", answer), -1, "text")
+    found, d = Contrast.of(mistake, NAMED, 0, namesakes=4), model.net.config.hidden_size
+    assert found.texts
+    for i, text in enumerate(found.texts):
+        rows = found.trace.queries[found.trace.owner == i]
+        other = Mistake.find(model, tp.Example(text, answer), -1, "text").queries
+        torch.testing.assert_close(rows[:, d:], other[:, d:], atol=1e-4, rtol=1e-4)
+
+
 def test_namesakes_of_a_conversation_are_asked_in_it() -> None:
     model = chat()
     talk = [
