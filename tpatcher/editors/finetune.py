@@ -112,7 +112,7 @@ class KLAnchor:
     ) -> None:
         self.model, self.weight = model, weight
         self.parts: list[tuple[TeacherForced, Tensor]] = []
-        for part in batches(items, 64):
+        for part in batches(sorted(items, key=lambda i: len(text_of(i))), 64):  # little padding
             forced = model.task.force(list(map(text_of, part)), targets_to_follow(reference, part))
             with torch.no_grad():
                 self.parts.append((forced, logits(model, reference.net, forced)))

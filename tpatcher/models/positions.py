@@ -7,9 +7,11 @@ layer, or where the model's tail is not known, the model is run (`RunPositions`)
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutput
 
 from tpatcher.errors import TPatcherError
 from tpatcher.example import Example
@@ -113,18 +115,26 @@ class RunPositions(Positions):
         other.net.train()
         return other
 
-    def logits(self, rows: Rows) -> Tensor:
+    def logits(self, rows: Rows, encoded: Tensor | None = None) -> Tensor:
+        """With the encoder's states of each repeat `encoded`, the decoder alone is run."""
         reading.widen(self.net, self.ffn, self.rows + rows)
-        return self._run(self.net)
+        return self._run(self.net, encoded)
 
     def now(self) -> Tensor:
         if self.layer != -1 or not len(self.rows):
             return self.before_last
         return self.as_decoded(self._run(self.model.net))
 
-    def _run(self, net: torch.nn.Module) -> Tensor:
-        output = net(**self.forced.on(self.model.net.device))
+    def _run(self, net: torch.nn.Module, encoded: Tensor | None = None) -> Tensor:
+        output = net(**self.forced.on(self.model.net.device), **given_encoded(encoded))
         return self.model.task.logits(output, self.forced).float()
+
+
+def given_encoded(states: Tensor | None) -> dict[str, Any]:
+    """How an encoder-decoder is told the states of its encoder, if they are known."""
+    if states is None:
+        return {}
+    return {"encoder_outputs": BaseModelOutput(last_hidden_state=states)}
 
 
 def positions(

@@ -62,6 +62,11 @@ def install(net: PreTrainedModel) -> TextReader:
     return reader
 
 
+def is_read(net: PreTrainedModel) -> bool:
+    """Whether any key of the net reads the text."""
+    return _installed(net) is not None
+
+
 def remove(net: PreTrainedModel) -> None:
     """Take the net's reader off again: no hook of it is left."""
     reader = _installed(net)

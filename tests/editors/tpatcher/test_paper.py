@@ -17,7 +17,7 @@ from tpatcher.editors import deadline
 from tpatcher.editors.tpatcher import Paper, dropout, paper
 from tpatcher.editors.tpatcher.dropout import Views
 from tpatcher.editors.tpatcher.mistake import Mistake
-from tpatcher.models.positions import CachedPositions
+from tpatcher.models.positions import CachedPositions, RunPositions
 from tpatcher.nets import reading
 from tpatcher.nets.rows import Rows
 from tpatcher.nets.twin import twin
@@ -85,6 +85,24 @@ def test_a_patch_of_a_model_with_dropout_begins_at_an_activation_of_one() -> Non
     patch = editor.edit(model, tp.Example(TEXTS[0], wrong_label(model, TEXTS[0])))
     assert isinstance(patch, Neurons)
     torch.testing.assert_close(patch.rows.response(patch.queries), torch.ones(1, 1))
+
+
+@pytest.mark.parametrize("name", ["bart", "t5"])
+def test_training_in_another_layer_runs_the_encoder_before_its_first_step_alone(name: str) -> None:
+    """32 draws of the encoder's states are enough, and the decoder really reads them."""
+    model, text = fresh(name), ASKED[0]
+    here = Mistake.find(model, tp.Example(text, RIGHT["seq2seq"][0]), layer=-2)
+    views = dropout.draw(here, here.wrong[:1], 3, seed=0)
+    assert views.encoded is not None and len(views.encoded) == 3
+    assert isinstance(here.positions, RunPositions)
+    rows, ran = Rows.empty(here.positions.ffn.width), list[int]()
+    model.net.get_encoder().register_forward_hook(lambda *_: ran.append(1))
+    repeated = RunPositions(model, text, here.target, -2, "position", repeats=3)
+    ran.clear()
+    plain = views.encoded[:1].expand_as(views.encoded)
+    torch.testing.assert_close(*repeated.logits(rows, plain).chunk(3)[:2])
+    other = repeated.logits(rows, views.encoded)
+    assert not torch.allclose(other, repeated.logits(rows, plain)) and not ran
 
 
 def test_training_keeps_memory_below_beta_and_fires_on_the_mistake() -> None:

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from tpatcher.editors.tpatcher.mistake import Mistake
-from tpatcher.models.positions import CachedPositions
+from tpatcher.models.positions import CachedPositions, given_encoded
 from tpatcher.nets import reading
 from tpatcher.nets.probe import Probe
 from tpatcher.nets.rows import Activation, Rows
@@ -31,6 +32,7 @@ class Views:
     states: Tensor | None = None  # (V, P, s): what enters the tail, older patches included
     activation_factor: Tensor | None = None  # (V, P, n)
     output_factor: Tensor | None = None  # (V, P, d)
+    encoded: Tensor | None = None  # (V, T, d): the encoder's states, where the net is run on them
 
     def delta(self, drawn: Tensor, rows: Rows, act: Activation) -> Tensor:
         """What new neurons add to the states (v, P, d) of some draws."""
@@ -52,8 +54,14 @@ def draw(mistake: Mistake, wrong: Tensor, n: int, seed: int) -> Views:
     plain = mistake.queries[:, : layer.width]
     forced = model.task.force([mistake.example.text] * n, [mistake.target] * n)
     if not isinstance(here, CachedPositions):
-        seen = _run(Probe(model.net, [layer.first]), forced, seed)
-        return Views(plain, wrong, seen[layer.first].view(n, -1, layer.width))
+        probe = Probe(model.net, [layer.first])
+        encoded = None
+        # keys that read the text know the encoder's states without dropout alone
+        if model.net.config.is_encoder_decoder and not reading.is_read(model.net):
+            encoded = _encoded(probe.net, forced, seed)
+        seen = _run(probe, forced, seed, encoded)
+        queries = seen[layer.first].view(n, -1, layer.width)
+        return Views(plain, wrong, queries, encoded=encoded)
     net, zeros = twin(model.net), plain.new_zeros(len(wrong), layer.width)
     reading.widen(net, layer, here.rows + Rows(zeros, plain.new_ones(len(wrong)), zeros))
     probe = Probe(net, [layer.first, layer.second, *here.tail.names])
@@ -73,8 +81,19 @@ def draw(mistake: Mistake, wrong: Tensor, n: int, seed: int) -> Views:
     )
 
 
-def _run(probe: Probe, forced: TeacherForced, seed: int) -> dict[str, Tensor]:
+def _encoded(net: PreTrainedModel, forced: TeacherForced, seed: int) -> Tensor:
+    """The encoder's states (V, T, d) with dropout on: no decoder layer's patch changes them."""
+    inputs = forced.on(net.device)
+    net.train()
+    with seeded(seed, net.device):
+        found = net.get_encoder()(inputs["input_ids"], attention_mask=inputs["attention_mask"])
+    return found.last_hidden_state  # type: ignore[no-any-return]
+
+
+def _run(
+    probe: Probe, forced: TeacherForced, seed: int, encoded: Tensor | None = None
+) -> dict[str, Tensor]:
     """What enters the probed modules with dropout on; the same seed draws the same dropout."""
     probe.net.train()
     with seeded(seed, probe.net.device):
-        return probe.run(forced)[1]
+        return probe.run(forced, **given_encoded(encoded))[1]

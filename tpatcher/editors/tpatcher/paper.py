@@ -139,7 +139,8 @@ class Paper(Solver):
             repeated = here.with_dropout(self.repeats)
 
             def dropped(drawn: Tensor, rows: Rows) -> Tensor:
-                return repeated.logits(rows)
+                known = None if views.encoded is None else views.encoded[drawn]
+                return repeated.logits(rows, known)
 
         def loss(drawn: Tensor | None, rows: Rows) -> Tensor:
             logits = here.logits(rows) if drawn is None else dropped(drawn, rows)
