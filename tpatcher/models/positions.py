@@ -154,6 +154,20 @@ def positions(
     return RunPositions(model, text, target, layer, reads)
 
 
+def follow(
+    model: Model, texts: Sequence[str], targets: Sequence[Sequence[int]], reads: Reads
+) -> list[Followed]:
+    """Texts followed along their targets in one batch, each as if it had been followed alone."""
+    seen, logits = trace_forced(model, model.task.force(texts, targets), -1, reads)
+    found = []
+    for i in range(len(texts)):
+        rows = (seen.owner == i).nonzero()[:, 0]
+        own = seen.at(rows)
+        own.owner = torch.zeros_like(own.owner)
+        found.append((own, logits[rows.to(logits.device)]))
+    return found
+
+
 class Ahead:
     """Many examples that are followed before their turn comes, a batch at a time.
 
@@ -182,10 +196,6 @@ class Ahead:
                 known.append((example, task.target(example.text, example.answer)))
         if not known:
             return
-        forced = task.force([e.text for e, _ in known], [target for _, target in known])
-        seen, logits = trace_forced(self.model, forced, -1, self.reads)
-        for i, (example, _) in enumerate(known):
-            rows = (seen.owner == i).nonzero()[:, 0]
-            own = seen.at(rows)
-            own.owner = torch.zeros_like(own.owner)
-            self.found[example] = own, logits[rows.to(logits.device)]
+        examples, targets = zip(*known, strict=True)
+        found = follow(self.model, [e.text for e in examples], targets, self.reads)
+        self.found |= zip(examples, found, strict=True)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import tpatcher as tp
+from tests import zoo
 from tests.chat import chat
 from tests.helpers import TEXTS, fresh
 from tpatcher.editors.tpatcher import MaxMargin, crossing
@@ -34,6 +35,25 @@ def test_contrast_keeps_its_answers(name: str) -> None:
     assert patch.certificate.contrast["given"] == 1
     model.push(patch)
     assert model.correct([example, kept]) == [True, True]
+
+
+CLASSIFIERS = [name for name, task in zoo.ARCHITECTURES.items() if task == "classify"]
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_contrast_of_a_label_is_run_in_one_batch_with_the_mistake(name: str) -> None:
+    model = fresh(name)
+    example = tp.Example("what is the river of 12 cities in rome ?", "maybe")
+    solver, memory = MaxMargin(contrast=40), tp.Memory.collect(model, TRAFFIC)
+    beside = solver.beside(model, example, memory)
+    assert len(beside) > 1
+    alone, both = Mistake.find(model, example), Mistake.find(model, example, beside=beside)
+    assert list(both.beside) == list(beside) and not alone.beside
+    torch.testing.assert_close(both.queries, alone.queries)
+    torch.testing.assert_close(both.logits, alone.logits)
+    found = [Contrast.of(one, memory.phrases, 40) for one in (alone, both)]
+    assert found[0].kinds == found[1].kinds
+    torch.testing.assert_close(vars(found[0].trace), vars(found[1].trace))
 
 
 def test_what_cannot_be_told_apart_is_no_contrast() -> None:

@@ -124,7 +124,8 @@ class TPatcher(Editor):
                 "that do not: fit the editor anew, with the texts themselves"
             )
         known = self.ahead.take(example) if self.ahead else None
-        mistake = Mistake.find(model, example, layer, reads, known)
+        beside = self.solver.beside(model, example, self.memory)
+        mistake = Mistake.find(model, example, layer, reads, known, beside)
         if not len(mistake.wrong):
             raise AlreadyRight(f"the model answers {example.text!r} with {example.answer!r}")
         if (width := mistake.queries.shape[1]) != self.memory.width:

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from tpatcher.editors.tpatcher.mistake import Mistake
 from tpatcher.editors.tpatcher.phrases import Phrases
-from tpatcher.example import Conversation
+from tpatcher.example import Conversation, Example
+from tpatcher.models.model import Model
 from tpatcher.models.traces import Trace, targets_to_follow, trace
 from tpatcher.nets.causal import Causal
 
@@ -29,24 +30,16 @@ class Contrast:
 
         Of a language model whose keys read the text, they are those given and so many namesakes.
         """
-        model, here, asked = mistake.model, mistake.positions, mistake.example.text
-        by_kind = phrases.contrast(mistake.example) if limit else {}
+        model, here = mistake.model, mistake.positions
         early = isinstance(model.task, Causal) and here.reads == "text"
-        if early:
-            given = by_kind.get("given", [])[:limit]
-            by_kind = {"given": given, "namesakes": _namesakes(phrases, asked, namesakes)}
-            limit += namesakes
-        # a question that is negated asks nothing; of claims, sisters cost GR and kept no more
-        idle = {"negations"} if model.task.generates else {"sisters", "neighbours"}
-        found = [(one, kind) for kind, made in by_kind.items() if kind not in idle for one in made]
-        texts, kinds = [text for text, _ in found[:limit]], [kind for _, kind in found[:limit]]
+        held = namesakes if early else None
+        texts, kinds = contrast_texts(model, mistake.example, phrases, limit, held)
         if not texts:
             rows = torch.zeros(0, dtype=torch.long)
             empty = {name: getattr(here.trace, name)[:0] for name in ("queries", "states", "gap")}
             return cls([], [], Trace(**empty, tokens=rows, owner=rows, best=rows))
         if not model.task.generates:
-            targets = [mistake.target] * len(texts)
-            return cls(texts, kinds, trace(model, texts, targets, here.layer, here.reads))
+            return cls(texts, kinds, _along_the_same_target(mistake, texts))
         seen = [_by_text_alone(mistake, texts)] if early else _from_the_beginning(mistake, texts)
         # what a user names is followed along the model's own answer, which takes a run
         if some := [i for i, kind in enumerate(kinds) if kind == "given"]:
@@ -64,6 +57,24 @@ class Contrast:
         return dict(Counter(self.kinds[i] for i in set(self.trace.owner.tolist())))
 
 
+def contrast_texts(
+    model: Model, example: Example, phrases: Phrases, limit: int, namesakes: int | None = None
+) -> tuple[list[str], list[str]]:
+    """The contrast texts of an example, and the kind of each.
+
+    With a number of namesakes, they are those and what is given alone.
+    """
+    by_kind = phrases.contrast(example) if limit else {}
+    if namesakes is not None:
+        given = by_kind.get("given", [])[:limit]
+        by_kind = {"given": given, "namesakes": _namesakes(phrases, example.text, namesakes)}
+        limit += namesakes
+    # a question that is negated asks nothing; of claims, sisters cost GR and kept no more
+    idle = {"negations"} if model.task.generates else {"sisters", "neighbours"}
+    found = [(one, kind) for kind, made in by_kind.items() if kind not in idle for one in made]
+    return [text for text, _ in found[:limit]], [kind for _, kind in found[:limit]]
+
+
 def _asked(text: str) -> str:
     """A text, or the last message of a conversation."""
     last = text.messages[-1].get("content") if isinstance(text, Conversation) else text
@@ -77,6 +88,16 @@ def _namesakes(phrases: Phrases, text: str, count: int) -> list[str]:
         return made
     *before, last = text.messages
     return [Conversation([*before, {**last, "content": one}]) for one in made]
+
+
+def _along_the_same_target(mistake: Mistake, texts: list[str]) -> Trace:
+    """The texts along the mistake's target; what was run with the mistake is not run again."""
+    known = [mistake.beside[text] for text in texts if text in mistake.beside]
+    if len(known) < len(texts):
+        here, targets = mistake.positions, [mistake.target] * len(texts)
+        return trace(mistake.model, texts, targets, here.layer, here.reads)
+    sizes = torch.tensor([len(seen.tokens) for seen in known])
+    return replace(Trace.join(known), owner=torch.arange(len(known)).repeat_interleave(sizes))
 
 
 def _by_text_alone(mistake: Mistake, texts: list[str]) -> Trace:

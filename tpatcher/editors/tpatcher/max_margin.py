@@ -17,7 +17,7 @@ from tpatcher.editors import deadline
 from tpatcher.editors.tpatcher import keys, values
 from tpatcher.editors.tpatcher.check import Responses, check
 from tpatcher.editors.tpatcher.contexts import contexts
-from tpatcher.editors.tpatcher.contrast import Contrast
+from tpatcher.editors.tpatcher.contrast import Contrast, contrast_texts
 from tpatcher.editors.tpatcher.crossing import Crossing, usual
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes, make_patch
@@ -74,6 +74,12 @@ class MaxMargin(Solver):
 
     def check_memory(self, memory: Memory) -> None:
         memory.check_finite()
+
+    def beside(self, model: Model, example: Example, memory: Memory) -> Sequence[str]:
+        """Of a label, the contrast texts: a few short texts take hardly longer than one."""
+        if model.task.generates or not self.contrast:
+            return ()
+        return contrast_texts(model, example, memory.phrases, self.contrast)[0]
 
     def solve(self, mistake: Mistake, memory: Memory, past: PastFixes) -> Neurons:
         """Neurons with which the real greedy answer is right."""

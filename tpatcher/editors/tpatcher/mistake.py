@@ -1,7 +1,7 @@
 """A mistake as T-Patcher sees it: the answer positions where another token wins."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -10,8 +10,8 @@ from torch import Tensor
 from tpatcher.errors import BadInput, NotFixed
 from tpatcher.example import Example
 from tpatcher.models.model import Model
-from tpatcher.models.positions import Followed, Positions, positions
-from tpatcher.models.traces import trace
+from tpatcher.models.positions import Followed, Positions, follow, positions
+from tpatcher.models.traces import Trace, trace
 from tpatcher.nets import ffn, reading
 from tpatcher.nets.reading import Reads
 from tpatcher.nets.rows import Rows
@@ -30,6 +30,7 @@ class Mistake:
     positions: Positions
     logits: Tensor  # (P, labels or tokens), as greedy decoding sees them
     unsure: float = 0.0  # a target less probable than this counts as losing: it will, rephrased
+    beside: Mapping[str, Trace] = field(default_factory=dict)  # what was run in the same batch
 
     @classmethod
     @torch.no_grad()
@@ -40,11 +41,20 @@ class Mistake:
         layer: int = -1,
         reads: Reads = "position",
         known: Followed | None = None,
+        beside: Sequence[str] = (),
     ) -> "Mistake":
-        """Follow an example along its target. `NotFixed` if the generation config forbids it."""
+        """Follow an example along its target. `NotFixed` if the generation config forbids it.
+
+        Texts `beside` it are followed along the same target in the same batch, where that can be.
+        """
         target = model.task.target(example.text, example.answer)
+        others = dict[str, Trace]()
+        if beside and known is None and layer == -1 and model.tail_is_exact:
+            texts = [example.text, *beside]
+            known, *rest = follow(model, texts, [target] * len(texts), reads)
+            others = {text: seen for text, (seen, _) in zip(beside, rest, strict=True)}
         followed = positions(model, example.text, target, layer, reads, known)
-        mistake = cls(model, example, layer, target, followed, followed.now())
+        mistake = cls(model, example, layer, target, followed, followed.now(), beside=others)
         chosen = mistake.logits.gather(1, mistake.tokens[:, None])[:, 0]
         if chosen.isneginf().any():
             raise NotFixed(

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes
 from tpatcher.example import Example
+from tpatcher.models.model import Model
 from tpatcher.nets.reading import Reads
 from tpatcher.patches.neurons import Neurons
 
@@ -25,6 +26,10 @@ class Solver(ABC):
     @abstractmethod
     def solve(self, mistake: Mistake, memory: Memory, past: PastFixes) -> Neurons:
         """Neurons for every wrong position of a mistake."""
+
+    def beside(self, model: Model, example: Example, memory: Memory) -> Sequence[str]:
+        """Texts that are worth running in one batch with an example, along its target."""
+        return ()
 
     def items(self, examples: Sequence[str | Example]) -> Sequence[str | Example]:
         """What the memory is collected of: as the paper has it, examples with right answers."""
