@@ -43,10 +43,11 @@ CLASSIFIERS = [name for name, task in zoo.ARCHITECTURES.items() if task == "clas
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_contrast_of_a_label_is_run_in_one_batch_with_the_mistake(name: str) -> None:
     model = fresh(name)
-    example = tp.Example("what is the river of 12 cities in rome ?", "maybe")
+    asked = "what is the river of 12 cities in rome ?"
+    example = tp.Example(asked, "maybe", rephrasings=("rome ?",))
     solver, memory = MaxMargin(contrast=40), tp.Memory.collect(model, TRAFFIC)
     beside = solver.beside(model, example, memory)
-    assert len(beside) > 1
+    assert len(beside) == 3 and beside[0] == "rome ?"
     alone, both = Mistake.find(model, example), Mistake.find(model, example, beside=beside)
     assert list(both.beside) == list(beside) and not alone.beside
     torch.testing.assert_close(both.queries, alone.queries)

@@ -8,18 +8,15 @@ boundary decide it: take the top responders, solve the small dual, take the top 
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from tpatcher.editors import deadline
+from tpatcher.editors.tpatcher.dual import Dual
 from tpatcher.editors.tpatcher.memory import Memory
 
 MAX_PASSES = 16  # over the memory, where the mistake lies deep inside it
-# Pairs and steps of one dual. 16 rephrasings and two duals have 4,352 pairs and take 100 steps.
-MAX_PAIRS, MAX_STEPS = 4_608, 2_000
-RIDGE = 1e-6  # of a pair's square, in the dual
 
 
 @dataclass(frozen=True)
@@ -102,11 +99,11 @@ def solve(
     # the example's other positions are often the nearest of all: be clear of them from the start
     begin = memory.key(directions)
     candidates = [negatives.likely(begin[i], i, width) for i in range(len(white))]
-    known = _whitened(negatives, candidates)
-    for i, w in enumerate(white):
-        if len(known[i]):
-            origin = torch.zeros_like(w[:1])
-            directions[i] = separating_direction(w, torch.cat([known[i], origin]))
+    duals_of = [Dual(w) for w in white]
+    for i, known in enumerate(_whitened(negatives, candidates)):
+        if len(known):
+            duals_of[i].add(known)
+            directions[i] = duals_of[i].direction(beside=torch.zeros_like(known[:1]))
     found: list[Key] = []
     for turn in range(MAX_PASSES):
         deadline.check()
@@ -117,9 +114,9 @@ def solve(
         new = [n[~torch.isin(n, c)] for n, c in zip(nearest, candidates, strict=True)]
         for i, more in enumerate(_whitened(negatives, new)):
             candidates[i] = torch.cat([candidates[i], new[i]])
-            known[i] = torch.cat([known[i], more])
-            if len(known[i]):
-                directions[i] = separating_direction(white[i], known[i])
+            duals_of[i].add(more)
+            if len(candidates[i]):
+                directions[i] = duals_of[i].direction()
     return found
 
 
@@ -155,62 +152,3 @@ def _responses(
         )
         for i in range(len(positives))
     ]
-
-
-def separating_direction(positives: Tensor, others: Tensor) -> Tensor:
-    """The direction u (d,) with the largest min of (p − o)·u / |u| over all pairs of both."""
-    # exact, because identical points are inseparable
-    distance = torch.cdist(positives, others, compute_mode="donot_use_mm_for_euclid_dist")
-    distance = distance.flatten()
-    pairs = (distance > 1e-9 * positives.norm()).nonzero()[:, 0]
-    if len(pairs) > MAX_PAIRS:  # the far ones hardly decide it, and could take hours
-        pairs = pairs[distance[pairs].topk(MAX_PAIRS, largest=False).indices]
-    if not len(pairs):
-        return positives.mean(0)
-    points = torch.cat([positives, others]) - positives.mean(0)  # near ones by their differences
-    i, j = pairs // len(others), pairs % len(others) + len(positives)
-    weights = _max_margin((points @ points.T).numpy(), i.numpy(), j.numpy())
-    return torch.from_numpy(weights) @ points
-
-
-def _max_margin(
-    products: np.ndarray, i: np.ndarray, j: np.ndarray, tolerance: float = 1e-3
-) -> np.ndarray:
-    """Weights of points whose sum is the max-margin direction of the pairs i − j of them.
-
-    It is the point of the pairs' hull nearest to 0. Its dual, min ½αᵀGα − 1ᵀα over α ≥ 0 with G the
-    pairs' products, by an active set: solve on the support, step back to the border where a weight
-    would turn negative, add whoever violates. G is never made: all is in the points' products.
-    """
-    diagonal = products.diagonal()
-    squares = diagonal[i] + diagonal[j] - 2 * products[i, j]
-    nearest = int(np.argmin(squares))
-    alpha, support = np.zeros(len(i)), [nearest]
-    for _ in range(min(4 * len(i), MAX_STEPS)):
-        deadline.check()
-        a, b = i[support], j[support]
-        rows = products[a] - products[b]
-        gram = rows[:, a] - rows[:, b]
-        gram[np.diag_indices_from(gram)] *= 1 + RIDGE
-        solved = np.linalg.solve(gram, np.ones(len(support)))
-        if solved.min() > 0:
-            alpha[:] = 0
-            alpha[support] = solved
-            # not @: numpy's own threads would go on spinning beside torch's
-            response = np.einsum("s,sm->m", solved, rows)  # of each point
-            slack = response[i] - response[j] - 1
-            slack[support] = 0
-            worst = int(np.argmin(slack))
-            if slack[worst] >= -tolerance:
-                break
-            support.append(worst)
-        else:
-            now = alpha[support]
-            falling = solved < 0
-            share = (now[falling] / (now[falling] - solved[falling])).min()
-            alpha[support] = now + share * (solved - now)
-            support = [s for s in support if alpha[s] > 1e-12] or [nearest]
-    weights = np.zeros(len(products))
-    np.add.at(weights, i, alpha)
-    np.add.at(weights, j, -alpha)
-    return weights

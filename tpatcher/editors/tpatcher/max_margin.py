@@ -76,10 +76,16 @@ class MaxMargin(Solver):
         memory.check_finite()
 
     def beside(self, model: Model, example: Example, memory: Memory) -> Sequence[str]:
-        """Of a label, the contrast texts: a few short texts take hardly longer than one."""
-        if model.task.generates or not self.contrast:
-            return ()
-        return contrast_texts(model, example, memory.phrases, self.contrast)[0]
+        """What a fix is made for too and, of a label, what it is held against.
+
+        A few short texts in one batch take hardly longer than the mistake alone.
+        """
+        found = [*example.rephrasings]
+        if self.contexts:
+            found += contexts(model, example.text)
+        if self.contrast and not model.task.generates:
+            found += contrast_texts(model, example, memory.phrases, self.contrast)[0]
+        return list(dict.fromkeys(found))
 
     def solve(self, mistake: Mistake, memory: Memory, past: PastFixes) -> Neurons:
         """Neurons with which the real greedy answer is right."""
@@ -276,6 +282,9 @@ def _positives(mistake: Mistake, in_contexts: bool) -> list[Tensor]:
     if in_contexts:
         batches.append(contexts(mistake.model, mistake.example.text))
     for texts in filter(None, batches):
+        if all(text in mistake.beside for text in texts):
+            views += [mistake.beside[text].queries.cpu() for text in texts]
+            continue
         targets, reads = [mistake.target] * len(texts), mistake.positions.reads
         found = queries(mistake.model, texts, targets, mistake.layer, reads).cpu()
         views += list(found.view(len(texts), -1, found.shape[-1]))
