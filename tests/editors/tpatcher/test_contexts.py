@@ -2,12 +2,18 @@
 
 from typing import Any
 
+import pytest
+import torch
+
 import tpatcher as tp
 from tests.chat import chat
 from tests.helpers import fresh
 from tpatcher.data.background import questions
 from tpatcher.editors.tpatcher import MaxMargin
 from tpatcher.editors.tpatcher.contexts import INSTRUCTION, contexts, others_in_contexts
+from tpatcher.editors.tpatcher.mistake import Mistake
+from tpatcher.models.traces import queries
+from tpatcher.nets.reading import Reads
 
 TURN = {"role": "user", "content": "Who?"}
 
@@ -54,3 +60,20 @@ def test_a_fix_holds_in_its_contexts() -> None:
         held[wide] = sum(twin.correct(asked))
     assert held[True] >= held[False]
     assert held[True] >= 2
+
+
+@pytest.mark.parametrize("reads", ["position", "text"])
+def test_contexts_are_run_in_one_batch_with_the_mistake(reads: Reads) -> None:
+    model, example = chat(), tp.Example("Who?", "Bo")
+    memory = tp.Memory.collect(model, ["Ja?", "Nein?"], background=False)
+    beside = MaxMargin().beside(model, example, memory)
+    assert beside == contexts(model, "Who?") and not MaxMargin(contexts=False).beside(
+        model, example, memory
+    )
+    for _ in range(3):  # by then the beginning of each is known
+        found = Mistake.find(model, example, -1, reads, beside=beside)
+    alone = Mistake.find(model, example, -1, reads)
+    torch.testing.assert_close(found.logits, alone.logits, atol=1e-4, rtol=1e-4)
+    each = queries(model, beside, [found.target] * len(beside), -1, reads)
+    together = torch.cat([found.beside[text].queries for text in beside])
+    torch.testing.assert_close(together, each, atol=1e-4, rtol=1e-4)

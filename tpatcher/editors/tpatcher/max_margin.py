@@ -76,16 +76,14 @@ class MaxMargin(Solver):
         memory.check_finite()
 
     def beside(self, model: Model, example: Example, memory: Memory) -> Sequence[str]:
-        """What a fix is made for too and, of a label, what it is held against.
+        """Contexts; of a label, the rephrasings that are given and what it is held against.
 
         A few short texts in one batch take hardly longer than the mistake alone.
         """
-        found = [*example.rephrasings]
-        if self.contexts:
-            found += contexts(model, example.text)
-        if self.contrast and not model.task.generates:
-            found += contrast_texts(model, example, memory.phrases, self.contrast)[0]
-        return list(dict.fromkeys(found))
+        if model.task.generates:
+            return contexts(model, example.text) if self.contexts else ()
+        held = self.contrast and contrast_texts(model, example, memory.phrases, self.contrast)[0]
+        return list(dict.fromkeys([*example.rephrasings, *(held or ())]))
 
     def solve(self, mistake: Mistake, memory: Memory, past: PastFixes) -> Neurons:
         """Neurons with which the real greedy answer is right."""
