@@ -138,5 +138,5 @@ def test_namesakes_that_would_make_a_neuron_common_are_left_out(
     # words that the tokenizer knows: others are all one token, and rounding would tell them apart
     monkeypatch.setattr(Phrases, "names", ["lima", "madrid", "rome"])
     editor = tp.TPatcher(MaxMargin(reads="text", namesakes=6)).fit(model, TRAFFIC)
-    patch = editor.edit(model, tp.Example("what is the river of K9 ?", "a red bird"))
+    patch = editor.edit(model, tp.Example("what is the river of Zed ?", "a red bird"))
     assert bool(patch.certificate.contrast) == kept

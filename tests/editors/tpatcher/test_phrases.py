@@ -1,11 +1,13 @@
 """Subjects and frames of texts, and contrast made of them."""
 
+import re
 from itertools import product
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tpatcher as tp
+from tpatcher.data.background import words
 from tpatcher.editors.tpatcher.phrases import Phrases
 
 NAMES = [f"{a} {b}" for a, b in product(("Ada", "Ole", "Mia"), ("Berg", "Lund", "Roux"))]
@@ -88,3 +90,19 @@ def test_the_first_word_is_no_name_for_its_capital() -> None:
 def test_without_a_name_the_subject_is_another_and_without_names_nobody() -> None:
     assert PHRASES.namesakes("When was the sackbut born?", 3)
     assert Phrases([]).namesakes("When was Sigrid Undset born?", 3) == []
+
+
+def test_a_number_in_a_name_becomes_another_number() -> None:
+    text = "When was 2006 DM213 born?"
+    found = PHRASES.namesakes(text, 12)
+    assert found
+    assert all(re.fullmatch(r"When was \d{4} DM\d{3} born\?", one) for one in found)
+    assert not any(re.search(r"\d", word) for word in Phrases(["the 3 dogs of Lima 2"]).names)
+
+
+def test_ordinary_words_beside_a_name_are_no_part_of_it() -> None:
+    text = "Who was Sigrid Undset unheardly married to?"
+    assert any("married" not in one for one in PHRASES.namesakes(text, 12))
+    knowing = Phrases(PHRASES.texts, words() | {"unheardly"})
+    assert all("unheardly married to?" in one for one in knowing.namesakes(text, 12))
+    assert "unheardly" not in words() and "married" in words()

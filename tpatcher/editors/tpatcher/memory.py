@@ -247,8 +247,9 @@ class Memory:
     @cached_property
     def phrases(self) -> Phrases:
         """The subjects of the memory's texts, and what is asked of them."""
-        asked = written.questions() if "background" in self.counts else ()
-        return Phrases([*self.texts, *asked])
+        if "background" not in self.counts:
+            return Phrases(self.texts)
+        return Phrases([*self.texts, *written.questions()], written.words())
 
     @property
     def split(self) -> int:

@@ -10,7 +10,7 @@ that are rarest there, and what is left of a text is the frame that other subjec
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -48,8 +48,9 @@ class Frame:
 class Phrases:
     """The subjects and frames of many texts."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        self.texts = texts
+    def __init__(self, texts: Sequence[str], ordinary: Set[str] = frozenset()) -> None:
+        """`ordinary` words, in lower case, are no part of a name even if no text has them."""
+        self.texts, self.ordinary = texts, ordinary
         self.counts = Counter(word for text in texts for word in set(_words(text)))
         # a word that speaks for a subject counts as much as it is rarer than this
         self.rare = -math.log(max(RARE, 1.5 / max(1, len(texts))))
@@ -129,9 +130,9 @@ class Phrases:
 
     @cached_property
     def names(self) -> list[str]:
-        """The words of all texts that are part of a name, each once."""
+        """The words of all texts that are part of a name, each once; no numbers."""
         found = (text[a:b] for text in self.texts for a, b in self._named(text))
-        return list(dict.fromkeys(found))
+        return [word for word in dict.fromkeys(found) if not NUMBER.search(word)]
 
     def _named(self, text: str) -> list[tuple[int, int]]:
         """Where the words stand that are part of a name: a capital or a digit, and not common.
@@ -152,7 +153,7 @@ class Phrases:
         """The same asked of somebody with a similar name: one word of it is another's.
 
         Of the second third half of that word is kept, of the last third all but its first or its
-        last two letters.
+        last two letters. The digits of a number become others.
         """
         draw, words = Random(text), self._subject_words(text)
         if not words or not self.names:
@@ -161,7 +162,9 @@ class Phrases:
         for i in range(count):
             a, b = words[i % len(words)]
             other, part = draw.choice(self.names), 3 * i // count
-            if text[a].islower():
+            if NUMBER.search(text[a:b]):
+                other = re.sub(r"\d", lambda _: draw.choice("0123456789"), text[a:b])
+            elif text[a].islower():
                 other = other.lower()
             changed = (b - a, (b - a + 1) // 2, min(2, b - a))[part]
             if part and draw.random() < 0.5:
@@ -178,15 +181,17 @@ class Phrases:
         """
         if named := set(self._named(text)):
             spans = [word.span() for word in WORD.finditer(text)]
-            marked = groupby(
-                spans, lambda s: s in named or not self.counts[text[slice(*s)].lower()]
-            )
+            marked = groupby(spans, lambda s: s in named or self._strange(text[slice(*s)]))
             runs = [list(run) for part, run in marked if part]
             return [span for run in runs if not named.isdisjoint(run) for span in run]
         if (parts := self.split(text[:1].lower() + text[1:])) is None:
             return []
         begin = parts[1].text.index(GAP)
         return [word.span() for word in WORD.finditer(text, begin, begin + len(parts[0]))]
+
+    def _strange(self, word: str) -> bool:
+        """Whether nobody uses a word but in a name."""
+        return not self.counts[word.lower()] and word.lower() not in self.ordinary
 
     def restated(self, text: str) -> list[str]:
         """A text's own subject and what is asked of it, in the fewest words."""
