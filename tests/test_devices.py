@@ -39,6 +39,7 @@ ON_THE_CPU = {
     "editors/tpatcher/background.py": BOOKS,
     "editors/tpatcher/collecting.py": "a memory is collected on the CPU",
     "editors/tpatcher/contrast.py": BOOKS,
+    "editors/tpatcher/dual.py": DUAL,
     "editors/tpatcher/keys.py": DUAL,
     "editors/tpatcher/max_margin.py": DUAL,
     "editors/tpatcher/memory.py": "a memory is collected on the CPU; `near` moves what is large",
