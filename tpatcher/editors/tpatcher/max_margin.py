@@ -82,8 +82,8 @@ class MaxMargin(Solver):
         """
         if model.task.generates:
             return contexts(model, example.text) if self.contexts else ()
-        held = self.contrast and contrast_texts(model, example, memory.phrases, self.contrast)[0]
-        return list(dict.fromkeys([*example.rephrasings, *(held or ())]))
+        held, _ = contrast_texts(model, example, memory.phrases, self.contrast)
+        return list(dict.fromkeys([*example.rephrasings, *held]))
 
     def solve(self, mistake: Mistake, memory: Memory, past: PastFixes) -> Neurons:
         """Neurons with which the real greedy answer is right."""
