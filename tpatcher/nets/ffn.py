@@ -17,6 +17,7 @@ from tpatcher.nets.rows import Activation, Rows
 
 GATES = ("gate_proj", "wi_0", "w1")  # in a gated FFN: the matrix whose output is activated
 BASE = "base_layer"  # where PEFT keeps the matrix that it adapts
+LAYERS = "layers_to_patch"  # a net's attribute, and its twins': to look for them takes milliseconds
 Read = Callable[[Tensor], Tensor]
 DIMS = {nn.Linear: ("in_features", "out_features"), Conv1D: ("nx", "nf")}
 
@@ -148,6 +149,13 @@ def stacks(net: nn.Module) -> list[str]:
 
 def layers(net: nn.Module) -> list[str]:
     """The dotted names of the layers that can be patched: the decoder's where there is one."""
+    if LAYERS not in vars(net):
+        vars(net)[LAYERS] = _layers(net)
+    found: list[str] = vars(net)[LAYERS]
+    return found
+
+
+def _layers(net: nn.Module) -> list[str]:
     found = stacks(net)
     decoders = [name for name in found if "decoder" in name.split(".")]
     stack = (decoders or found)[-1]
