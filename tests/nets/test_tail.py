@@ -24,6 +24,17 @@ def test_a_head_of_a_few_tokens_gives_their_logits(name: str) -> None:
         torch.testing.assert_close(few(states), model.tail(states)[:, chosen])
 
 
+@pytest.mark.parametrize("name", ["bart", "llama", "gemma2"])
+def test_any_number_of_states_has_the_logits_that_each_has_alone(name: str) -> None:
+    model = fresh(name)
+    assert model.tail is not None
+    states = trace(model, TEXTS[:17], model.task.dummy_targets(17)).states
+    with torch.no_grad():
+        alone = torch.cat([model.tail(state[None]) for state in states])
+        for n in (1, 3, 4, 15, 16, 17):
+            torch.testing.assert_close(model.tail(states[:n]), alone[:n], rtol=1e-4, atol=1e-4)
+
+
 def test_a_classifier_has_no_tokens_to_choose_from() -> None:
     tail = fresh("bert").tail
     assert tail is not None

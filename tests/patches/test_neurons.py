@@ -7,8 +7,11 @@ import torch
 
 import tpatcher as tp
 from tests import zoo
-from tests.helpers import edited
+from tests.helpers import ASKED, RIGHT, TEXTS, edited, fresh
+from tpatcher.editors.tpatcher import MaxMargin
 from tpatcher.errors import WrongBase
+from tpatcher.patches import from_bytes
+from tpatcher.patches.neurons import Neurons
 
 
 def test_tensors_that_do_not_fit_each_other_are_refused() -> None:
@@ -32,6 +35,20 @@ def test_a_layer_of_another_width_is_refused() -> None:
     with pytest.raises(WrongBase, match="keys of width 32"):
         wide.push(edited("bert")[1][0])
     assert wide.patches == ()
+
+
+def test_keys_that_read_texts_otherwise_are_refused() -> None:
+    model = fresh("bert")
+    editor = tp.TPatcher(MaxMargin(reads="text")).fit(model, TEXTS)
+    answer = next(a for a in RIGHT["classify"] if a != model.answer(ASKED[:1])[0])
+    patch = editor.edit(model, tp.Example(ASKED[0], answer))
+    assert isinstance(patch, Neurons) and patch.reads_text
+    back = from_bytes(patch.to_bytes())
+    assert isinstance(back, Neurons) and back.reading == patch.reading
+    with pytest.raises(WrongBase, match="read texts otherwise"):
+        model.push(replace(patch, reading=patch.reading - 1))
+    narrow = edited("bert")[1][0]
+    fresh("bert").push(replace(narrow, reading=1))  # it reads no text
 
 
 def test_a_patch_keeps_tensors_of_its_own() -> None:

@@ -26,6 +26,7 @@ from tpatcher.models.loading import load
 from tpatcher.models.model import Model
 from tpatcher.models.retention import AnswerCache
 from tpatcher.models.traces import Trace
+from tpatcher.nets.reading import VERSION
 
 BATCH = 64
 
@@ -141,7 +142,7 @@ class Context:
             ]
         ]
         layer, reads = editor.layer, editor.reads(self.model)
-        kind = layer if reads == "position" else f"{layer} {reads}"
+        kind = layer if reads == "position" else f"{layer} {reads} {VERSION}"
         about = f"{self.model.base.fingerprint} {kind} " + "\n".join(lines)
         return Memory.cached(
             self.cache_dir / f"memory-{digest(about)[:16]}",
@@ -161,7 +162,8 @@ def _answers(
 ) -> AnswerCache:
     """Examples with f0's answers, which take minutes where they are many and so are kept."""
     texts = "\n".join(e.text for e in examples)
-    name = f"paths-{digest(f'{model.base.fingerprint} {texts}')[:16]}.safetensors"
+    about = f"{model.base.fingerprint} {VERSION} {texts}"
+    name = f"paths-{digest(about)[:16]}.safetensors"
     kept = cache_dir / name
     if kept.exists():
         try:

@@ -23,7 +23,7 @@ from tpatcher.nets.reading import Reads, read_by
 from tpatcher.nets.rows import Rows
 from tpatcher.nets.sentences import Sentences
 from tpatcher.nets.tasks import Classify, Task
-from tpatcher.nets.text_reader import PROMPT_END
+from tpatcher.nets.text_reader import TURN
 from tpatcher.nets.twin import twin
 from tpatcher.patches import KINDS, hub, pack
 from tpatcher.patches.base import Patch
@@ -60,8 +60,8 @@ class Model:
             if not torch.isfinite(parameter).all():
                 raise BadInput(f"{self.name}: {key} holds NaN or infinity; load sound weights")
         self.tail, self.task = tails.find(net, _task(task, net, tokenizer, max_new_tokens))
-        if isinstance(self.task, Causal) and (end := self.task.prompt_end) is not None:
-            vars(net)[PROMPT_END] = end
+        if isinstance(self.task, Causal) and (turn := self.task.turn) is not None:
+            vars(net)[TURN] = turn
         self.base, self.encoder = pack.Base(self.name, fingerprint(net)), encoder
         if encoder:
             sentences = Sentences(encoder, tokenizer)

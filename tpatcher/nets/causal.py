@@ -23,6 +23,12 @@ def finished(asked: str) -> bool:
     return isinstance(asked, Document)
 
 
+def _shared(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    """What both begin with."""
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return [a for a, _ in pairs]
+
+
 class Causal(Generate):
     """Prompt in, completion out; through the chat template where there is one."""
 
@@ -65,17 +71,19 @@ class Causal(Generate):
             raise BadInput(f"the model's chat template refuses this: {error}") from error
 
     @property
-    def prompt_end(self) -> int | None:
-        """The special token that comes last in all prompts of the chat template, if one does."""
+    def turn(self) -> tuple[int, int] | None:
+        """The special tokens that come last before a question and last of all in every prompt of
+        the chat template; None where none comes after it. Without one before it, the latter."""
         if not self.tokenizer.chat_template:
             return None
-        one, other = (reversed(self.ids(text)) for text in ("Who?", "It is."))
-        after = [
-            a for a, b in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
-        ]
         added = self.tokenizer.added_tokens_decoder.items()
         special = {*self.tokenizer.all_special_ids, *(i for i, token in added if token.special)}
-        return next((token for token in after if token in special), None)
+        one, other = self.ids("Who?"), self.ids("It is.")
+        before, after = _shared(one, other), _shared(one[::-1], other[::-1])
+        end = next((token for token in after if token in special), None)
+        if end is None:
+            return None
+        return next((token for token in reversed(before) if token in special), end), end
 
     @property
     def special(self) -> dict[str, Any]:

@@ -5,8 +5,8 @@ It comes from layers that no patch of the last layer changes, so cached answers 
 
 | net | s at a position |
 |---|---|
-| encoder-decoder | the mean of the encoder's states, and that of the words it reads |
-| chat model | the means of an early layer's queries and of the words, where the prompt ended |
+| encoder-decoder | the sum of the encoder's states, and that of the words it reads |
+| chat model | the sums of an early layer's queries and of the words, of what was asked last |
 | other generating decoder | the same two means, here and just before |
 | any other | the mean of the last layer's queries over the whole text |
 | one with a sentence encoder beside it | the encoder's vector of the whole text |
@@ -27,7 +27,9 @@ from tpatcher.nets.sentences import Sentences
 from tpatcher.nets.text_reader import SentenceReader, TextReader
 
 Reads = Literal["position", "text"]
-VERSION = 3  # of what the text's state is: 1 had no words in it, 2 none of a decoder's
+# Of what the text's state is: 1 had no words in it, 2 none of a decoder's; up to 3 it was a mean,
+# of what a chat model was asked that of the last 24 positions.
+VERSION = 4
 EARLY = 5  # of a decoder's layers, the one after the first fifth: later ones are about what follows
 
 

@@ -24,6 +24,7 @@ from tpatcher.nets.twin import twin
 ROUNDING = {torch.float32: 1e-3, torch.float16: 3e-2, torch.bfloat16: 3e-1}
 
 HEADS = ("lm_head", "embed_out")  # a language model's matrix of output embeddings
+FEW = range(4, 16)  # so many rows times a large matrix take a CPU twice the time of sixteen
 
 
 class LayerStub(nn.Module):
@@ -71,17 +72,19 @@ class Tail:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The head alone."""
+        n = len(hidden)
         if self.task.generates:  # one text with a position for each state
-            self.stub.local.hidden = hidden[None]
+            more = FEW.stop - n if n in FEW else 0
+            self.stub.local.hidden = nn.functional.pad(hidden, (0, 0, 0, more))[None]
             inputs = self.inputs
         else:  # a text of one token for each state
             self.stub.local.hidden = hidden[:, None]
-            inputs = {k: v.expand(len(hidden), *v.shape[1:]) for k, v in self.inputs.items()}
+            inputs = {k: v.expand(n, *v.shape[1:]) for k, v in self.inputs.items()}
         if "encoder_outputs" in inputs:
             last = inputs["encoder_outputs"]
             inputs = {**inputs, "encoder_outputs": BaseModelOutput(last_hidden_state=last)}  # type: ignore[dict-item, arg-type]
         out: Tensor = self.head(**inputs, use_cache=False).logits.float()
-        return self.task.flatten_logits(out)
+        return self.task.flatten_logits(out)[:n]
 
     def restricted_to(self, tokens: Tensor) -> "Tail | None":
         """The same tail with a head of these tokens only; None where a head has no such rows."""

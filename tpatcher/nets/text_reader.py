@@ -17,7 +17,12 @@ from tpatcher.nets.sentences import KEPT, Sentences
 # Positions that a decoder's mean is of: a question. What was said long before, as a system prompt
 # or an earlier turn, is no part of what is asked.
 WINDOW = 24
-PROMPT_END = "prompt_end"  # a net's attribute: the token that its chat template ends prompts with
+# Where a whole question is read, its states are summed up, so that a name weighs as much in a long
+# one as in a short one, and divided by this; a text that is longer has the mean of its states.
+QUESTION = 48
+# A net's attribute, where it has a chat template: the tokens that a turn begins with, and that a
+# prompt ends with. They may be the same.
+TURN = "turn"
 SOME = 1_024  # rows of an embedding matrix that tell the size of all
 
 
@@ -58,11 +63,11 @@ class TextReader:
         here.batch = len(named["inputs_embeds"] if tokens is None else tokens)
         if self.kind == "whole":
             return None
-        here.ends = None  # where prompts end, if the net is one that is prompted in turns
-        if (end := vars(net).get(PROMPT_END)) is not None:
+        here.turns = None  # where turns begin and prompts end, if the net is prompted in turns
+        if (turn := vars(net).get(TURN)) is not None:
             if tokens is None:
                 raise BadInput("fixes read where a prompt ends: give input_ids, no embeds")
-            here.ends = tokens == end
+            here.turns = torch.stack([tokens == mark for mark in turn], dim=-1)
         embeddings: Any = net.get_input_embeddings()  # type: ignore[operator]
         words = named["inputs_embeds"] if tokens is None else embeddings(tokens)
         here.words = words.detach() / _size(embeddings)
@@ -92,8 +97,8 @@ class TextReader:
         embeddings: Any = encoder.get_input_embeddings()  # type: ignore[operator]
         if words is None:
             words = embeddings(named["input_ids"])
-        words = _mean(words, mask) / _size(embeddings)
-        return torch.cat([_mean(states, mask), words], dim=-1)
+        words = _summed(words, mask) / _size(embeddings)
+        return torch.cat([_summed(states, mask), words], dim=-1)
 
     def _recall(self, states: Tensor) -> None:
         """The vectors of the texts that these encoder states came from."""
@@ -113,12 +118,12 @@ class TextReader:
         """Before the early layer's first matrix: its queries join those of earlier passes."""
         here, queries = self.local, args[0].reshape(self.local.batch, -1, args[0].shape[-1])
         queries = torch.cat([queries, here.words.to(queries)], dim=-1)
-        ends = queries.new_empty(*queries.shape[:2], 0)
-        if here.ends is not None:
-            ends = here.ends[..., None].to(queries)
+        turns = queries.new_empty(*queries.shape[:2], 0)
+        if here.turns is not None:
+            turns = here.turns.to(queries)
         if here.cache is not None:
-            both = _text_layer(here.cache).update(queries[:, None], ends[:, None])
-            queries, ends = (one[:, 0] for one in both)
+            both = _text_layer(here.cache).update(queries[:, None], turns[:, None])
+            queries, turns = (one[:, 0] for one in both)
             if queries.shape[1] != here.cache.get_seq_length():
                 raise BadInput(
                     f"this key-value cache holds {here.cache.get_seq_length()} tokens, but what "
@@ -126,7 +131,7 @@ class TextReader:
                     "begin the text again with a new cache"
                 )
         here.states = queries
-        here.ends = ends[..., 0] > 0 if ends.shape[-1] else None
+        here.turns = turns > 0 if turns.shape[-1] else None
         if getattr(here, "no_further", False):
             raise Enough
 
@@ -150,14 +155,15 @@ class TextReader:
         if states.dim() == 2:  # OPT's layers see (batch·length, d)
             states = states.view(here.batch, -1, states.shape[-1])
         if self.kind == "whole":
-            return _everywhere(_mean(states, here.mask), queries)
+            return _everywhere(_summed(states, here.mask), queries)
         mask = states.new_ones(states.shape[:2]) if here.mask is None else here.mask
         weight = mask[:, : states.shape[1], None].to(states)
         length = queries.numel() // (queries.shape[-1] * len(states))
-        mean = _recent(states * weight) / _recent(weight).clamp(min=1)
-        if here.ends is not None:
-            mean = _where_last(here.ends.to(mean.device), mean)
-        return mean[:, -length:].reshape(*queries.shape[:-1], mean.shape[-1])
+        if here.turns is None:
+            found = _recent(states * weight) / _recent(weight).clamp(min=1)
+        else:
+            found = _last_asked(states * weight, weight, here.turns.to(states.device))
+        return found[:, -length:].reshape(*queries.shape[:-1], found.shape[-1])
 
     def beside(self, queries: Tensor) -> Tensor:
         """[q ; s]: the queries with the text's state beside each, in float32."""
@@ -201,13 +207,12 @@ def _mask(named: dict[str, Any]) -> Tensor | None:
     return mask if mask is not None and mask.dim() == 2 else None
 
 
-def _mean(tokens: Tensor, mask: Tensor | None) -> Tensor:
-    """The mean over each text (B, T, d), in float32; without a mask all of it counts."""
+def _summed(tokens: Tensor, mask: Tensor | None) -> Tensor:
+    """The sum over each text (B, T, d), in float32; without a mask all of it counts."""
     tokens = tokens.float()
-    if mask is None:
-        return tokens.mean(1)
+    mask = tokens.new_ones(tokens.shape[:2]) if mask is None else mask
     weight = mask[:, : tokens.shape[1], None].to(tokens)
-    return (tokens * weight).sum(1) / weight.sum(1).clamp(min=1)
+    return (tokens * weight).sum(1) / weight.sum(1).clamp(min=QUESTION)
 
 
 def _size(embeddings: Any) -> Tensor:
@@ -230,11 +235,31 @@ def _recent(states: Tensor) -> Tensor:
     return WINDOW * avg_pool1d(states.transpose(1, 2), WINDOW, stride=1).transpose(1, 2)
 
 
-def _where_last(ends: Tensor, mean: Tensor) -> Tensor:
-    """For each position, the mean (B, T, d) where the last prompt ended; 0 before the first."""
-    here = torch.arange(ends.shape[1], device=ends.device).expand_as(ends)
-    last = torch.where(ends, here, -1).cummax(1).values[..., None]
-    return mean.gather(1, last.clamp(min=0).expand_as(mean)) * (last >= 0)
+def _last_asked(states: Tensor, weight: Tensor, turns: Tensor) -> Tensor:
+    """At each position (B, T, d), what the last prompt that ended there or before has asked.
+
+    `turns` (B, T, 2) are where turns begin and where prompts end. 0 before the first end.
+    """
+    begins, ends = turns.unbind(-1)
+    end = _last(ends)  # (B, T), -1 before the first
+    begin = pad(_last(begins | ends), (1, -1), value=-1).gather(1, end.clamp(min=0))
+
+    def between(tokens: Tensor) -> Tensor:
+        so_far = pad(tokens.cumsum(1), (0, 0, 1, 0))  # up to each position, and nothing before all
+        return _at(so_far, end + 1) - _at(so_far, begin + 1)
+
+    return between(states) / between(weight).clamp(min=QUESTION) * (end >= 0)[..., None]
+
+
+def _last(marks: Tensor) -> Tensor:
+    """The last marked position (B, T) there or before; -1 if there is none."""
+    here = torch.arange(marks.shape[1], device=marks.device).expand_as(marks)
+    return torch.where(marks, here, -1).cummax(1).values
+
+
+def _at(tokens: Tensor, positions: Tensor) -> Tensor:
+    """Tokens (B, T, d) at some positions (B, n) of each text."""
+    return tokens.gather(1, positions[..., None].expand(-1, -1, tokens.shape[-1]))
 
 
 def _text_layer(cache: Cache) -> TextLayer:

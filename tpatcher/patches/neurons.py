@@ -31,6 +31,7 @@ class Neurons(Patch):
     states: Tensor  # (m, d or 2d): what enters the tail there, without any patch; maybe empty
     tokens: Tensor  # (m,): the right label or token there
     depends_on: tuple[str, ...] = ()  # older patches that fire on these queries
+    reading: int = reading.VERSION  # of what the text's state is, where that is read
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "depends_on", tuple(self.depends_on))
@@ -46,9 +47,14 @@ class Neurons(Patch):
 
     @property
     def check_key(self) -> tuple[Any, ...]:
-        return (self.kind, self.layer, self.rows.width, self.values.shape[1])
+        return (self.kind, self.layer, self.rows.width, self.values.shape[1], self.reading)
 
     def check(self, net: nn.Module) -> None:
+        if self.reads_text and self.reading != reading.VERSION:
+            raise WrongBase(
+                f"patch {self.id} was made by a tpatcher that read texts otherwise "
+                f"({self.reading}, now {reading.VERSION}): fix its example again"
+            )
         width = ffn.find(net, self.layer).width
         widths = {width}
         if self.layer == -1:  # s comes before the last layer, and must not change with a patch

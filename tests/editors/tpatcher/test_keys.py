@@ -41,6 +41,21 @@ def test_a_key_keeps_away_from_everything_that_could_be_hurt() -> None:
     assert gap(key.direction) > gap(plain)
 
 
+def test_a_first_look_at_a_part_of_the_memory_changes_no_guarantee() -> None:
+    torch.manual_seed(4)
+    memory = tp.Memory.from_queries(torch.randn(999, 12), torch.arange(999) % 3)
+    apart = negatives(memory, 1, torch.empty(0, 12))
+    directions = torch.randn(1, 12)
+    (found,) = apart.nearest_of_some(directions, 20)
+    assert len(found) == 20 and not (found % keys.SAMPLE).any()
+    looked_at = torch.arange(0, 999, keys.SAMPLE)
+    response = (memory.queries @ directions[0])[looked_at].masked_fill(looked_at % 3 == 1, -9e9)
+    assert set(found.tolist()) == set(looked_at[response.topk(20).indices].tolist())
+    (key,) = keys.solve([torch.randn(1, 12) * 3], apart)
+    at_risk = memory.queries[memory.answers != 1]  # type: ignore[operator]
+    assert key.nearest_negative == pytest.approx(float((at_risk @ key.direction).max()), rel=1e-5)
+
+
 def test_a_mistake_that_has_a_double_gets_no_gap() -> None:
     torch.manual_seed(3)
     queries, mistake = torch.randn(200, 8), torch.randn(1, 8) * 3

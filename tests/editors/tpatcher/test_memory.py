@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -96,16 +97,18 @@ def test_the_state_of_a_text_is_held_once(name: str) -> None:
     torch.testing.assert_close(memory.mean, whole.double().mean(0))
 
 
-def test_a_memory_with_a_state_beside_every_query_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("about", [{"reading": 3}, {"reading": None, "text_width": 9}])
+def test_a_memory_of_texts_that_were_read_otherwise_is_refused(
+    tmp_path: Path, about: dict[str, Any]
+) -> None:
     memory = tp.Memory.collect(fresh("bart"), TEXTS, reads="text")
-    every = memory.rows(torch.arange(len(memory)))
-    tp.Memory(every, texts=TEXTS).save(tmp_path)  # as it was written before
-    about = json.loads((tmp_path / "memory.json").read_bytes())
-    (tmp_path / "memory.json").write_text(json.dumps({**about, "text_width": memory.text_width}))
+    memory.save(tmp_path)
     back = tp.Memory.load(tmp_path)
-    assert back.reads == "text"
-    assert torch.equal(back.queries, memory.queries)
-    assert torch.equal(back.rows(torch.arange(len(back))), every)
+    assert torch.equal(back.rows(torch.arange(len(back))), memory.rows(torch.arange(len(memory))))
+    known = json.loads((tmp_path / "memory.json").read_bytes())
+    (tmp_path / "memory.json").write_text(json.dumps({**known, **about}))
+    with pytest.raises(tp.errors.BadInput, match="collect it again"):
+        tp.Memory.load(tmp_path)
 
 
 def test_float16_on_request() -> None:

@@ -1,5 +1,6 @@
 """What a patch does to memory and past fixes, checked exactly."""
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -100,5 +101,5 @@ def _changed(
 
 
 def _largest(responses: Tensor) -> float | None:
-    finite = responses[responses.isfinite()]
-    return round(float(finite.max()), 4) if len(finite) else None
+    found = float(responses.max()) if responses.numel() else -math.inf
+    return round(found, 4) if math.isfinite(found) else None

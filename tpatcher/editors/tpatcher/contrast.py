@@ -109,7 +109,7 @@ def _by_text_alone(mistake: Mistake, texts: list[str]) -> Trace:
     model, here, length = mistake.model, mistake.positions, len(mistake.target)
     assert isinstance(model.task, Causal)
     # where prompts end with a token of their own, the state there is that of all of the answer
-    read = 1 if model.task.prompt_end is not None else length
+    read = 1 if model.task.turn is not None else length
     forced = model.task.force(texts, [mistake.target[:read]] * len(texts))
     states = model.probe(here.layer, "text").text_states(forced)
     states = states.repeat_interleave(length // read, 0)

@@ -17,6 +17,9 @@ from tpatcher.editors.tpatcher.dual import Dual
 from tpatcher.editors.tpatcher.memory import Memory
 
 MAX_PASSES = 16  # over the memory, where the mistake lies deep inside it
+# Of so many queries one is looked at where a key will be solved again by all of them: of forty
+# zsRE mistakes a half gives the GR that all give, a quarter 0.02 less.
+SAMPLE = 2
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,13 @@ class Negatives:
     def respond(self, keys: Tensor) -> Tensor:
         """Responses of the memory and of `extra` to some keys, (n, N + m)."""
         return torch.cat([self.memory.respond(keys), keys.float() @ self.extra.T], dim=1)
+
+    def nearest_of_some(self, keys: Tensor, width: int) -> list[Tensor]:
+        """For each key, the indices of those at risk that respond most, of a part of the memory."""
+        rows = torch.arange(0, len(self.memory), SAMPLE)
+        response = self.memory.respond(keys, SAMPLE).where(self.at_risk[:, rows], -torch.inf)
+        best = response.topk(min(width, len(rows)), dim=1)
+        return [rows[best.indices[i][best.values[i].isfinite()]] for i in range(len(keys))]
 
     @cached_property
     def at_risk(self) -> Tensor:
@@ -107,10 +117,13 @@ def solve(
     found: list[Key] = []
     for turn in range(MAX_PASSES):
         deadline.check()
-        found = _responses(positives, negatives, memory.key(directions), width)
-        if turn >= duals and all(key.response > key.top for key in found):
-            break
-        nearest = [torch.tensor(key.nearest, dtype=torch.long) for key in found]
+        if turn == 0 and duals > 1:  # what is nearest to a first direction need not be known well
+            nearest = negatives.nearest_of_some(memory.key(directions), width)
+        else:
+            found = _responses(positives, negatives, memory.key(directions), width)
+            if turn >= duals and all(key.response > key.top for key in found):
+                break
+            nearest = [torch.tensor(key.nearest, dtype=torch.long) for key in found]
         new = [n[~torch.isin(n, c)] for n, c in zip(nearest, candidates, strict=True)]
         for i, more in enumerate(_whitened(negatives, new)):
             candidates[i] = torch.cat([candidates[i], new[i]])

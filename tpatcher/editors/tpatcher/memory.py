@@ -21,7 +21,7 @@ from tpatcher.errors import BadInput, Damaged, WrongBase
 from tpatcher.example import Example, text_of
 from tpatcher.models.model import Model
 from tpatcher.models.traces import traces
-from tpatcher.nets.reading import Reads, text_width
+from tpatcher.nets.reading import VERSION, Reads, text_width
 from tpatcher.patches.pack import Base
 
 BLOCK = 16_384  # rows that are looked at together
@@ -209,15 +209,15 @@ class Memory:
         for some in torch.arange(len(self), device=self.queries.device).split(BLOCK):
             yield self._rows(some)
 
-    def respond(self, keys: Tensor) -> Tensor:
-        """The responses of every query to a few keys (n, w), as (n, N).
+    def respond(self, keys: Tensor, step: int = 1) -> Tensor:
+        """The responses of every query, or every so many-th, to a few keys (n, w), as (n, N).
 
         Of keys that read less than the memory has, the rest is as zero.
         """
         d = self.queries.shape[1]
-        found = _products(keys[:, :d], self.queries)
-        if self.text_states is not None and keys.shape[1] > d:
-            found += _products(keys[:, d:], self.text_states)[:, self.text_index]
+        found = _products(keys[:, :d], self.queries[::step])
+        if self.text_states is not None and self.text_index is not None and keys.shape[1] > d:
+            found += _products(keys[:, d:], self.text_states)[:, self.text_index[::step]]
         return found.cpu()
 
     def rows(self, indices: Tensor) -> Tensor:
@@ -272,7 +272,7 @@ class Memory:
                 partial = path / f".{name}.npy"
                 np.save(partial, array.cpu().numpy(), allow_pickle=False)
                 partial.replace(path / f"{name}.npy")
-        about: dict[str, Any] = {"base": self.base, "texts": self.texts}
+        about: dict[str, Any] = {"base": self.base, "texts": self.texts, "reading": VERSION}
         about["arrays"] = [n for n in ARRAYS if getattr(self, n) is not None]
         files.write_atomic(path / "memory.json", json.dumps(about, ensure_ascii=False).encode())
 
@@ -321,13 +321,16 @@ class Memory:
                 large = file.stat().st_size > map_above
                 array = np.load(file, mmap_mode="c" if large else None, allow_pickle=False)
                 arrays[name] = torch.from_numpy(array)
-            if width := about.get("text_width"):  # as written before: the state with every query
-                whole = arrays["queries"]
-                arrays["queries"], arrays["text_states"] = whole[:, :-width], whole[:, -width:]
-                arrays["text_index"] = torch.arange(len(whole))
-            return cls(**arrays, texts=about["texts"], base=about.get("base", ""))
+            made = cls(**arrays, texts=about["texts"], base=about.get("base", ""))
         except (ValueError, KeyError, OSError) as error:
             raise Damaged(f"the memory in {path} cannot be read: {error}") from error
+        reads_text = made.reads == "text" or "text_width" in about  # as was written before
+        if reads_text and about.get("reading") != VERSION:
+            raise BadInput(
+                f"the memory in {path} is of another tpatcher, which read texts otherwise: "
+                "collect it again, from the texts themselves"
+            )
+        return made
 
 
 def _products(keys: Tensor, rows: Tensor) -> Tensor:
