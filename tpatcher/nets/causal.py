@@ -72,8 +72,9 @@ class Causal(Generate):
 
     @property
     def turn(self) -> tuple[int, int] | None:
-        """The special tokens that come last before a question and last of all in every prompt of
-        the chat template; None where none comes after it. Without one before it, the latter."""
+        """The special tokens by which a turn is found in all prompts of the chat template: that
+        which comes last before a question (if none does, the other), and that which comes last
+        after it (None if none does)."""
         if not self.tokenizer.chat_template:
             return None
         added = self.tokenizer.added_tokens_decoder.items()

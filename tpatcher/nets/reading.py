@@ -7,10 +7,11 @@ It comes from layers that no patch of the last layer changes, so cached answers 
 |---|---|
 | encoder-decoder | the sum of the encoder's states, and that of the words it reads |
 | chat model | the sums of an early layer's queries and of the words, of what was asked last |
-| other generating decoder | the same two means, here and just before |
-| any other | the mean of the last layer's queries over the whole text |
+| other generating decoder | the means of the same two, here and just before |
+| any other | the sum of the last layer's queries over the whole text |
 | one with a sentence encoder beside it | the encoder's vector of the whole text |
 
+A sum is divided by a constant, and by the text's length where that is larger (`QUESTION`).
 Words are the net's own input embeddings. Of two questions about one subject the states are much
 alike; which words they are of is what tells them apart.
 """

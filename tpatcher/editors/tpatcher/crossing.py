@@ -28,7 +28,9 @@ LABELS, TOKENS = Crossing(0.47, duals=1), Crossing(0.5, duals=2, drop=0.1, least
 # a memory of 181,554 queries and 32 sisters, rephrasings that fire at every token / sisters that do
 # nowhere along their answers / questions of D_test, of 4,000, that do somewhere: f = 0.1
 # 0.913/0.738/77, 0.15 0.874/0.838/24, 0.2 0.817/0.887/16.
-LABELS_BY_TEXT = Crossing(0.55, duals=1)
+# Of FEVER's whole edit set, by the sum over a claim: f = 0.5 GR 0.888, TestR 0.9964, 0.55 0.851 and
+# 0.9984.
+LABELS_BY_TEXT = Crossing(0.53, duals=1)
 TOKENS_BY_TEXT = Crossing(0.2, duals=2, drop=0.025, least=0.1)
 # A sentence encoder's vectors lie further apart.
 TOKENS_BY_ENCODER = Crossing(0.3, duals=2)

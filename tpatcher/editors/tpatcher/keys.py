@@ -43,10 +43,10 @@ class Negatives:
 
     def nearest_of_some(self, keys: Tensor, width: int) -> list[Tensor]:
         """For each key, the indices of those at risk that respond most, of a part of the memory."""
-        rows = torch.arange(0, len(self.memory), SAMPLE)
-        response = self.memory.respond(keys, SAMPLE).where(self.at_risk[:, rows], -torch.inf)
-        best = response.topk(min(width, len(rows)), dim=1)
-        return [rows[best.indices[i][best.values[i].isfinite()]] for i in range(len(keys))]
+        at_risk = self.at_risk[:, : len(self.memory) : SAMPLE]
+        response = self.memory.respond(keys, SAMPLE).where(at_risk, -torch.inf)
+        best = response.topk(min(width, response.shape[1]), dim=1)
+        return [SAMPLE * best.indices[i][best.values[i].isfinite()] for i in range(len(keys))]
 
     @cached_property
     def at_risk(self) -> Tensor:
