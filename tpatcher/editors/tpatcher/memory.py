@@ -17,6 +17,7 @@ from tpatcher.editors.tpatcher import background as backgrounds
 from tpatcher.editors.tpatcher import collecting
 from tpatcher.editors.tpatcher.collecting import KINDS
 from tpatcher.editors.tpatcher.phrases import Phrases
+from tpatcher.editors.tpatcher.products import BLOCK, products
 from tpatcher.errors import BadInput, Damaged, WrongBase
 from tpatcher.example import Example, text_of
 from tpatcher.models.model import Model
@@ -24,8 +25,6 @@ from tpatcher.models.traces import traces
 from tpatcher.nets.reading import VERSION, Reads, text_width
 from tpatcher.patches.pack import Base
 
-BLOCK = 16_384  # rows that are looked at together
-IN_CACHE = 1_024  # of which few keys are multiplied with, on a CPU
 MAP_ABOVE = 4 << 30  # bytes of an array beyond which it stays on disk
 
 
@@ -215,9 +214,9 @@ class Memory:
         Of keys that read less than the memory has, the rest is as zero.
         """
         d = self.queries.shape[1]
-        found = _products(keys[:, :d], self.queries[::step])
+        found = products(keys[:, :d], self.queries[::step])
         if self.text_states is not None and self.text_index is not None and keys.shape[1] > d:
-            found += _products(keys[:, d:], self.text_states)[:, self.text_index[::step]]
+            found += products(keys[:, d:], self.text_states)[:, self.text_index[::step]]
         return found.cpu()
 
     def rows(self, indices: Tensor) -> Tensor:
@@ -331,14 +330,6 @@ class Memory:
                 "collect it again, from the texts themselves"
             )
         return made
-
-
-def _products(keys: Tensor, rows: Tensor) -> Tensor:
-    """(n, N): a few keys (n, d) times rows (N, d), in whatever precision, block by block."""
-    # on a CPU a block must stay in its cache: in larger ones three keys take twice the time
-    size = BLOCK if rows.is_cuda else IN_CACHE
-    few = keys.float().to(rows.device)
-    return torch.cat([few @ block.float().T for block in rows.split(size)], dim=1)
 
 
 TEXT = ("text_states", "text_index")
