@@ -82,9 +82,12 @@ class CachedPositions(Positions):
             return states
         return self.tail.shift(states, self.rows.delta(self.ffn.act, queries))
 
+    def states_with(self, rows: Rows) -> Tensor:
+        """What enters the tail of the model with these neurons after its own, (P, s)."""
+        return self.tail.shift(self.states, rows.delta(self.ffn.act, self.trace.queries))
+
     def logits(self, rows: Rows) -> Tensor:
-        delta = rows.delta(self.ffn.act, self.trace.queries)
-        return self.tail(self.tail.shift(self.states, delta))
+        return self.tail(self.states_with(rows))
 
     def now(self) -> Tensor:
         if not len(self.rows):

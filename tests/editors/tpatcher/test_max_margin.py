@@ -1,6 +1,7 @@
 """Max-margin neurons: the certificate, and what cannot be told apart from the memory."""
 
 from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +9,8 @@ import torch
 import tpatcher as tp
 from tests.helpers import ASKED, RIGHT, TEXTS, fresh, wrong
 from tpatcher.editors.tpatcher import max_margin
+from tpatcher.editors.tpatcher.check import check as real_check
+from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes
 from tpatcher.errors import NotFixed
 from tpatcher.patches.certificate import Certificate
 
@@ -50,6 +53,34 @@ def test_nothing_in_memory_changes_and_past_fixes_hold(name: str) -> None:
         assert min(checked.response) > 0
         assert model.correct(done) == [True] * len(done)
         assert model.answer(TEXTS) == said
+
+
+@pytest.mark.parametrize("name", ["bert", "bart", "gpt2"])
+def test_the_logits_that_prove_an_answer_are_those_of_the_patched_model(name: str) -> None:
+    model, solver = fresh(name), max_margin.MaxMargin()
+    memory = tp.Memory.collect(model, TEXTS)
+    example = wrong(model, "who wrote hamlet ?")
+    mistake = Mistake.find(model, example)
+    past = PastFixes.of(model, example, -1)
+    patch, logits = solver._solve_once(mistake, memory, past)
+    assert logits is not None and mistake.right_by(logits)
+    torch.testing.assert_close(logits, mistake.positions.logits(patch.rows), rtol=1e-4, atol=1e-4)
+    assert not mistake.right_by(mistake.positions.now())
+
+
+def test_logits_with_keys_that_were_solved_again_prove_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, rounds = fresh("bart"), [frozenset({3}), frozenset[int]()]
+
+    def check(*args: Any) -> tuple[frozenset[int], Certificate]:
+        return rounds.pop(0), real_check(*args)[1]
+
+    monkeypatch.setattr(max_margin, "check", check)
+    memory, example = tp.Memory.collect(model, TEXTS), wrong(model, "who wrote hamlet ?")
+    past = PastFixes.of(model, example, -1)
+    _, logits = max_margin.MaxMargin()._solve_once(Mistake.find(model, example), memory, past)
+    assert not rounds and logits is None
 
 
 def test_what_would_change_other_answers_whatever_is_done_is_refused(

@@ -5,7 +5,7 @@ instead of by penalty, and what the patch does to memory and past fixes is check
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import ClassVar
@@ -91,12 +91,13 @@ class MaxMargin(Solver):
         if mistake.positions.reads == "text" or views:
             # a key that knows a rephrasing is of use only if all of the answer comes with it
             mistake = replace(mistake, unsure=self.confidence)
-        patch = self._solve_once(mistake, memory, past)
+        patch, logits = self._solve_once(mistake, memory, past)
         model, example = mistake.model, mistake.example
         # what wins at every position of its own answer, by more than rounding, is what greedy
         # decoding says: no need to generate it
-        provable = isinstance(mistake.positions, CachedPositions)
-        if provable and mistake.right_with(patch.rows.to(mistake.logits.device)):
+        if logits is None and isinstance(mistake.positions, CachedPositions):
+            logits = mistake.positions.logits(patch.rows.to(mistake.logits.device))
+        if logits is not None and mistake.right_by(logits):
             return patch
         for _ in range(ATTEMPTS):
             trial = model.twin()
@@ -106,19 +107,25 @@ class MaxMargin(Solver):
             again = Mistake.find(trial, example, mistake.layer, mistake.positions.reads)
             if not len(again.wrong):
                 break
-            more = self._solve_once(again, memory, past)
+            more, _ = self._solve_once(again, memory, past)
             patch = make_patch(mistake, patch.rows + more.rows, more.certificate)
         raise NotFixed(
             f"{example.text!r}: patched {len(patch.keys)} times, the model still says "
             f"{trial.answer([example.text])[0]!r} instead of {example.answer!r}"
         )
 
-    def _solve_once(self, mistake: Mistake, memory: Memory, past: PastFixes) -> Neurons:
-        """Neurons for every wrong position, re-solved until memory and past fixes are untouched."""
+    def _solve_once(
+        self, mistake: Mistake, memory: Memory, past: PastFixes
+    ) -> tuple[Neurons, Tensor | None]:
+        """Neurons for every wrong position, re-solved until memory and past fixes are untouched.
+
+        Beside them the logits of the answer with them, where those came with the values.
+        """
         began = perf_counter()
         must_avoid: frozenset[int] = frozenset()
         beta = self.steepness * thresholds(mistake.positions.ffn.act)[0]
-        found: tuple[Tensor, Tensor] | None = None  # values, and how probable the targets are
+        found: tuple[Tensor, Tensor, Tensor | None] | None = None
+        with_first: Tensor | None = None  # keys with which values were found
         contrast = None
         if self.contrast or self.namesakes:
             contrast = Contrast.of(mistake, memory.phrases, self.contrast, self.namesakes)
@@ -132,7 +139,8 @@ class MaxMargin(Solver):
                 contrast = contrast.without(near.rows)
                 continue
             key_rows, bias, responses = solved
-            found = found or self._values(mistake, key_rows, bias)
+            if found is None:
+                found, with_first = self._values(mistake, key_rows, bias), key_rows
             rows = Rows(key_rows, bias, found[0])
             flipped, certificate = check(mistake, memory, past, contrast, responses, rows)
             if not flipped:
@@ -153,7 +161,7 @@ class MaxMargin(Solver):
             confidence={str(level): round(float(p.min()), 4) for level, p in levels},
             seconds=round(perf_counter() - began, 4),
         )
-        return make_patch(mistake, rows, certificate)
+        return make_patch(mistake, rows, certificate), found[2] if with_first is key_rows else None
 
     def _crossing(self, model: Model, memory: Memory) -> Crossing:
         """The usual crossing, but for what the fields say."""
@@ -229,27 +237,41 @@ class MaxMargin(Solver):
             return zero, self.steepness * self.own_level / (own - zero)
         return zero, -beta / (zero - side)
 
-    def _values(self, mistake: Mistake, key_rows: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (n, d), and the target's probability (levels, n)."""
+    def _values(
+        self, mistake: Mistake, key_rows: Tensor, bias: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Values (n, d), the target's probability (levels, n), and the answer's logits with them.
+
+        Those are None where they are not known.
+        """
         here, wrong, device = mistake.positions, mistake.wrong, mistake.logits.device
         barred, tokens = mistake.logits[wrong].isneginf(), mistake.tokens[wrong]
+        keys_there, bias_there = key_rows.to(device), bias.to(device)
         if isinstance(here, CachedPositions):
-            found, probability = self._values_on_tail(mistake, here, barred)
-            return found.cpu(), probability
+
+            def answer(v: Tensor) -> Tensor:
+                return here.states_with(Rows(keys_there, bias_there, v))
+
+            judged = self._values_on_tail(mistake, here, barred, answer)
+            return judged.values.cpu(), judged.probability, judged.answer
 
         # each step runs the model, so only the activation that the mistake really has is tried
         def logits(v: Tensor) -> Tensor:
             deadline.check()
-            out = here.logits(Rows(key_rows.to(device), bias.to(device), v))
+            out = here.logits(Rows(keys_there, bias_there, v))
             return out[None, wrong].masked_fill(barred, -torch.inf)
 
         scale = mistake.queries[wrong, : here.ffn.width]
         found, probability = values.descend(logits, tokens, scale, self.confidence)
-        return found.cpu(), probability.expand(len(self.levels), -1)
+        return found.cpu(), probability.expand(len(self.levels), -1), None
 
     def _values_on_tail(
-        self, mistake: Mistake, here: CachedPositions, barred: Tensor
-    ) -> tuple[Tensor, Tensor]:
+        self,
+        mistake: Mistake,
+        here: CachedPositions,
+        barred: Tensor,
+        answer: Callable[[Tensor], Tensor],
+    ) -> values.Evaluated:
         """Values at all levels at once, without running the model."""
         wrong, tail = mistake.wrong, here.tail
         states, tokens = here.states[wrong], mistake.tokens[wrong]
@@ -260,17 +282,16 @@ class MaxMargin(Solver):
             levels=self.steepness * torch.tensor(self.levels, device=states.device),
             barred=barred,
             tokens=tokens,
+            answer=answer,
         )
-        found, probability, wins = values.solve(
-            problem, mistake.logits[wrong], self.confidence, self.contenders
-        )
-        never = ~wins.any(0)
+        found = values.solve(problem, mistake.logits[wrong], self.confidence, self.contenders)
+        never = ~found.wins.any(0)
         if never.any():
             raise NotFixed(
                 f"the model's head does not say token {int(tokens[never][0])} of "
                 f"{mistake.example.answer!r}: whatever a value does, another token stays above it"
             )
-        return found, probability
+        return found
 
 
 def _positives(mistake: Mistake, in_contexts: bool) -> list[Tensor]:

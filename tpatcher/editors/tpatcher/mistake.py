@@ -92,8 +92,13 @@ class Mistake:
 
         Positions that are given up are not asked about.
         """
-        logits = self.positions.as_decoded(self.positions.logits(rows))
-        lost = _losing(logits, self.tokens, self.rounding).cpu()
+        return self.right_by(self.positions.logits(rows), given_up)
+
+    @torch.no_grad()
+    def right_by(self, logits: Tensor, given_up: Sequence[int] = ()) -> bool:
+        """Whether the target wins everywhere by these logits (P, labels or tokens)."""
+        decoded = self.positions.as_decoded(logits)
+        lost = _losing(decoded, self.tokens, self.rounding).cpu()
         lost[list(given_up)] = False
         return not lost.any()
 

@@ -71,20 +71,31 @@ class ValueProblem:
     barred: Tensor  # (n, tokens) that the generation config forbids
     tokens: Tensor  # (n,)
     sharp: float = 1.0
+    # the states that the whole answer will have with these values: (n, d) to (P, …)
+    answer: Callable[[Tensor], Tensor] | None = None
 
     def logits(self, v: Tensor) -> Tensor:
         """(levels, n, tokens), each position with its value at every level."""
+        return self._by_level(self.tail(self._states(v)))
+
+    def _states(self, v: Tensor) -> Tensor:
         delta = (self.levels[:, None, None] * v).flatten(0, 1)
-        out = self.tail(self.tail.shift(self.states.repeat(len(self.levels), 1), delta))
+        return self.tail.shift(self.states.repeat(len(self.levels), 1), delta)
+
+    def _by_level(self, out: Tensor) -> Tensor:
         out = out.view(len(self.levels), *self.barred.shape)
         return self.sharp * out.masked_fill(self.barred, -torch.inf)
 
     @torch.no_grad()
-    def evaluate(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Whether tokens win (levels, n), how probable they are, and the first level's logits."""
-        out = self.logits(v).log_softmax(-1)
+    def evaluate(self, v: Tensor) -> "Evaluated":
+        """What all tokens are with these values; the answer's come by the same use of the head."""
+        states = self._states(v)
+        more = states[:0] if self.answer is None else self.answer(v)
+        every = self.tail(torch.cat([states, more]))
+        out = self._by_level(every[: len(states)]).log_softmax(-1)
         chosen = out.gather(-1, self.tokens.expand(len(out), -1)[..., None])[..., 0]
-        return out.argmax(-1) == self.tokens, chosen.exp(), out[0]
+        wins = out.argmax(-1) == self.tokens
+        return Evaluated(v, wins, chosen.exp(), out[0], every[len(states) :])
 
     def subset(self, which: Tensor, sharp: float = 1.0) -> "ValueProblem":
         """Some of the positions."""
@@ -95,6 +106,7 @@ class ValueProblem:
             barred=self.barred[which],
             tokens=self.tokens[which],
             sharp=sharp,
+            answer=None,
         )
 
     def restricted_to(self, contend: Tensor) -> "ValueProblem | None":
@@ -106,10 +118,19 @@ class ValueProblem:
         return replace(self, tail=few, barred=self.barred[:, contend], tokens=tokens)
 
 
-def solve(
-    problem: ValueProblem, logits: Tensor, confidence: float, contenders: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Values (n, d), the probability (levels, n) of the targets, and whether they win there.
+@dataclass(frozen=True)
+class Evaluated:
+    """Values, judged against all tokens."""
+
+    values: Tensor  # (n, d)
+    wins: Tensor  # (levels, n): whether the targets do
+    probability: Tensor  # (levels, n)
+    logits: Tensor  # (n, tokens), at the first level
+    answer: Tensor  # (P, tokens): logits of the whole answer, if they were asked for
+
+
+def solve(problem: ValueProblem, logits: Tensor, confidence: float, contenders: int) -> Evaluated:
+    """Values with which the targets win at all levels, as far as that can be.
 
     They are found against the few tokens that contend by these logits, and then judged against
     all; only positions that are still lost are then looked at with all.
@@ -125,25 +146,26 @@ def solve(
         found, reached = descend(
             some.logits, some.tokens, some.scale, confidence, start=found, rest=rest
         )
-        wins, probability, logits = problem.evaluate(found)  # tokens that rose become contenders
-        lost = ~(wins & (probability >= 0.9 * reached)).all(0)
+        judged = problem.evaluate(found)
+        logits = judged.logits  # tokens that rose become contenders
+        lost = ~(judged.wins & (judged.probability >= 0.9 * reached)).all(0)
         if not lost.any():
-            return found, probability, wins
+            return judged
     some = problem.subset(lost)
     found[lost], _ = descend(some.logits, some.tokens, some.scale, confidence, start=found[lost])
-    wins, probability, logits = problem.evaluate(found)
+    judged = problem.evaluate(found)
     for sharp in INVERSE_TEMPERATURES:
-        lost = ~wins.all(0)
+        lost = ~judged.wins.all(0)
         if not lost.any():
             break
-        contend = _joined(contend, logits[lost], 8 * contenders)
+        contend = _joined(contend, judged.logits[lost], 8 * contenders)
         some = problem.subset(lost, sharp)
         some = some.restricted_to(contend) or some
         found[lost], _ = descend(
             some.logits, some.tokens, some.scale, confidence, start=found[lost]
         )
-        wins, probability, logits = problem.evaluate(found)
-    return found, probability, wins
+        judged = problem.evaluate(found)
+    return judged
 
 
 def _joined(known: Tensor, logits: Tensor, width: int) -> Tensor:
