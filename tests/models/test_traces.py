@@ -7,7 +7,7 @@ import torch
 
 from tests import zoo
 from tests.helpers import TEXTS, edited, fresh, wearing
-from tpatcher.models.traces import trace, trace_by_length, traces
+from tpatcher.models.traces import trace, traces
 from tpatcher.nets import ffn
 from tpatcher.nets.reading import Reads
 
@@ -49,15 +49,3 @@ def test_a_model_with_fixes_in_its_last_layer_is_followed_along_its_fixed_answer
     model = wearing("bart", *edited("bart")[1])
     ((part, targets, _),) = traces(model, TEXTS[:6])
     assert targets == model.task.predict(model.net, [TEXTS[i] for i in part])
-
-
-@pytest.mark.parametrize("name", ["bart", "t5"])
-def test_batches_of_like_length_show_what_one_batch_shows(name: str) -> None:
-    model = fresh(name)
-    texts = sorted(TEXTS[:9], key=len, reverse=True)
-    targets = [model.task.target(text, "paris") for text in texts]
-    one = trace(model, texts, targets, reads="text")
-    parts = trace_by_length(model, texts, targets, reads="text", batch=4)
-    for field in fields(one):
-        whole, joined = getattr(one, field.name), getattr(parts, field.name)
-        torch.testing.assert_close(joined, whole, rtol=1e-3, atol=1e-4)

@@ -36,10 +36,6 @@ class Trace:
         """Some rows of the trace."""
         return Trace(**{name: held[rows.to(held.device)] for name, held in vars(self).items()})
 
-    def in_order(self) -> "Trace":
-        """The same rows, text after text."""
-        return self.at(self.owner.argsort(stable=True))
-
 
 @torch.no_grad()
 def trace(
@@ -79,24 +75,6 @@ def trace_forced(
         gap=(two.values[:, 0] - two.values[:, 1]).cpu(),
     )
     return found, logits
-
-
-def trace_by_length(
-    model: Model,
-    texts: Sequence[str],
-    targets: Sequence[Sequence[int]],
-    layer: int = -1,
-    reads: Reads = "position",
-    batch: int = 12,
-) -> Trace:
-    """Like `trace`, in a few batches of texts of like length: a third of one batch was padding."""
-    parts = []
-    for part in batches(sorted(range(len(texts)), key=lambda i: len(texts[i])), batch):
-        some = [texts[i] for i in part], [targets[i] for i in part]
-        seen = trace(model, *some, layer, reads)
-        seen.owner = torch.tensor(part)[seen.owner]
-        parts.append(seen)
-    return Trace.join(parts).in_order()
 
 
 @torch.no_grad()
@@ -175,7 +153,9 @@ def trace_own_answers(
     for part, _, seen in track(found, label, total, transient=True, disable=not progress):
         seen.owner = torch.tensor(part)[seen.owner]
         parts.append(seen)
-    return Trace.join(parts).in_order()
+    seen = Trace.join(parts)
+    order = seen.owner.argsort(stable=True)
+    return seen.at(order)
 
 
 def targets_to_follow(model: Model, items: Sequence[str | Example]) -> list[list[int]]:

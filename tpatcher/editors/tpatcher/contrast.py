@@ -10,7 +10,7 @@ from tpatcher.editors.tpatcher.mistake import Mistake
 from tpatcher.editors.tpatcher.phrases import Phrases
 from tpatcher.example import Conversation, Example
 from tpatcher.models.model import Model
-from tpatcher.models.traces import Trace, targets_to_follow, trace, trace_by_length
+from tpatcher.models.traces import Trace, targets_to_follow, trace
 from tpatcher.nets.causal import Causal
 
 VERSION = 5  # of what contrast is: 4 replaced numbers by letters
@@ -140,7 +140,7 @@ def _from_the_beginning(mistake: Mistake, texts: list[str]) -> list[Trace]:
     """
     model, target, here = mistake.model, mistake.target, mistake.positions
     begin = 2 if target[0] == model.tokenizer.bos_token_id else 1  # all of BART's begin with <s>
-    seen = trace_by_length(model, texts, [target[:begin]] * len(texts), here.layer, here.reads)
+    seen = trace(model, texts, [target[:begin]] * len(texts), here.layer, here.reads)
     follows = (seen.best == seen.tokens).view(len(texts), -1)[:, : begin - 1].all(1)
     reached = torch.ones(len(texts), begin, dtype=torch.bool)
     reached[:, 1:] = follows[:, None]
