@@ -51,13 +51,18 @@ class Job:
     extra_from_test: int = 0  # examples of D_test that go into the edit set
     seed: int = 0
     skip_bad: bool = False
+    remember: bool = False  # what the stream has right joins the memory
     encoder: str = ""  # by which keys that read the text read it
     demo: bool = False  # as the demo draws its data: a stream of mistakes only
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict, with the names that results on disk have."""
         found = {NAMES.get(f.name, f.name): getattr(self, f.name) for f in fields(self)}
-        for name in ("demo", "encoder"):  # results that were written before know no such name
+        for name in (
+            "demo",
+            "encoder",
+            "remember",
+        ):  # results that were written before know no such name
             if not found[name]:
                 del found[name]
         return json.loads(json.dumps(found, default=str))  # type: ignore[no-any-return]
@@ -86,6 +91,7 @@ class Job:
             limit=None,
             measure_every=None,
             shown_rephrasings=0,
+            remember=False,
         )
 
     @property

@@ -41,7 +41,15 @@ def run(
     retained, model = context.retained, context.model.twin()
     steps = []
     for step in sme.run(
-        model, editor, stream, retained, job.measure_every, out, job.shown_rephrasings, mistakes
+        model,
+        editor,
+        stream,
+        retained,
+        job.measure_every,
+        out,
+        job.shown_rephrasings,
+        mistakes,
+        remember=job.remember,
     ):
         steps.append(step)
         update(completed=step.index + 1, total=len(stream))

@@ -66,6 +66,9 @@ def sme(
     longer: Annotated[
         int, Option(help="A longer stream: so many examples of D_test as well.", min=0)
     ] = 0,
+    remember: Annotated[
+        bool, Option("--remember", help="What the stream has right joins T-Patcher's memory.")
+    ] = False,
     seed: int = 0,
     skip_bad: Annotated[bool, Option(help="Count bad lines instead of stopping.")] = False,
     encoder: Encoder = "",
@@ -95,6 +98,7 @@ def sme(
         measure_every=every,
         shown_rephrasings=given,
         extra_from_test=longer,
+        remember=remember,
         seed=seed,
         skip_bad=skip_bad,
         encoder=encoder,

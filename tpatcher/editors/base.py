@@ -66,6 +66,13 @@ class Editor(ABC):
             else:
                 yield patch
 
+    def remember(self, model: Model, texts: Sequence[str]) -> Self:
+        """This editor, or one that leaves alone what the model now says to these texts too.
+
+        A method that keeps nothing of what it is fitted on has nothing to do here.
+        """
+        return self
+
     def check_mistake(self, model: Model, example: Example) -> None:
         """Run the model and raise `AlreadyRight` if it gives one of the right answers.
 

@@ -61,6 +61,7 @@ def run(
     shown_rephrasings: int = 0,
     mistakes: int | None = None,
     checkpoint_every: int = 20,
+    remember: bool = False,
 ) -> Iterator[Step]:
     """Edit the model at each mistake of the stream, and yield a Step for each.
 
@@ -75,13 +76,24 @@ def run(
     from being edited is the error of its step; the stream goes on. Of patches that hold weights,
     the model keeps the values of the newest alone, and `out` those of every `checkpoint_every`-th
     too: older patches can no longer be taken off the model one by one.
+
+    With `remember`, what the model had right when its turn came is memory for the edits after it,
+    as the traffic of a deployed model is of which nobody complains.
     """
     recorder = Recorder(model, editor, stream, retain or {}, every)
+    known, edited = 0, set[int]()  # how many examples are remembered, but for the edited ones
     if out is not None:
-        yield from recorder.resume(Log(Path(out), checkpoint_every), mistakes)
+        steps = recorder.resume(Log(Path(out), checkpoint_every), mistakes)
+        edited = {step.index for step in steps}
+        yield from steps
     to_fix = _mistakes(model, stream, recorder.next_index)
     mistake = next(to_fix, None)
     while mistake is not None:
+        edited.add(mistake[0])
+        seen = mistake[0] // AHEAD * AHEAD  # the same at every mistake when a run is resumed
+        if remember and seen > known:
+            right = [stream[i].text for i in range(known, seen) if i not in edited]
+            editor, known = editor.remember(model, right), seen
         step, patch = _edit(model, editor, *mistake, shown_rephrasings)
         mistake = next(to_fix, None)  # of the model as it is now: the last step measures all
         yield recorder.record(step, patch, last=mistake is None)

@@ -11,6 +11,7 @@ from tpatcher.editors.tpatcher.max_margin import MaxMargin
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes
 from tpatcher.editors.tpatcher.paper import Paper
+from tpatcher.editors.tpatcher.remembering import remember
 from tpatcher.editors.tpatcher.solver import Solver
 from tpatcher.errors import AlreadyRight, BadInput, NotFitted, TPatcherError, unknown
 from tpatcher.example import Example
@@ -84,6 +85,12 @@ class TPatcher(Editor):
         self.memory = self.memory.near(model.net.device)
         self.solver.check_memory(self.memory)
         return self
+
+    def remember(self, model: Model, texts: Sequence[str]) -> Self:
+        """This editor with the model's answers to these texts in its memory, beside the others."""
+        if self.memory is None or not texts:
+            return self
+        return replace(self, memory=remember(self.memory, model, texts, self._layer(model)))
 
     def check_mistake(self, model: Model, example: Example) -> None:
         """Run the model only if other answers are right too: `solve` finds out about this one."""
