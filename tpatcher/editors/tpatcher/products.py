@@ -6,17 +6,17 @@ from torch.nn.functional import pad
 
 BLOCK = 16_384  # rows that are looked at together
 IN_CACHE = 1_024  # rows that stay in a CPU's cache: larger blocks take twice the time of five keys
-FEW = range(2, 5)  # keys that rows are multiplied with as if there were four
+FEW = 4
 
 
 def products(keys: Tensor, rows: Tensor) -> Tensor:
     """(n, N): keys (n, d) times rows (N, d), in whatever precision, block by block."""
     some = keys.float().to(rows.device)
-    if len(some) in FEW and not rows.is_cuda:
-        # a CPU's threads share a product of many rows with four columns, but not its transpose:
-        # three keys take two fifths of the time on two threads, and three quarters on one
-        four = pad(some, (0, 0, 0, FEW.stop - 1 - len(some))).T
-        found = torch.cat([block.float() @ four for block in rows.split(BLOCK)])
+    if len(some) <= FEW and not rows.is_cuda:
+        # a CPU's threads share a product of many rows with two columns or with four, but not its
+        # transpose, nor one with a single column: that one takes three times as long
+        columns = pad(some, (0, 0, 0, len(some) % 2)).T
+        found = torch.cat([block.float() @ columns for block in rows.split(BLOCK)])
         return found[:, : len(some)].T.contiguous()
     size = BLOCK if rows.is_cuda else IN_CACHE
     return torch.cat([some @ block.float().T for block in rows.split(size)], dim=1)
