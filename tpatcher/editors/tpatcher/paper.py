@@ -17,6 +17,7 @@ from tpatcher.editors.tpatcher.dropout import Views
 from tpatcher.editors.tpatcher.kl import kl_loss
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes, make_patch
+from tpatcher.editors.tpatcher.products import products
 from tpatcher.editors.tpatcher.solver import Solver
 from tpatcher.models.positions import CachedPositions, RunPositions
 from tpatcher.nets.activation import thresholds
@@ -235,7 +236,7 @@ class Paper(Solver):
 
 def nearest(queries: Sequence[Tensor], keys: Tensor, own: Tensor, k: int) -> Tensor:
     """The queries, of all parts, that S(·; k) of l_m1 or of l_m2 counts."""
-    response = torch.cat([part @ keys.T for part in queries])  # (N, n)
+    response = torch.cat([products(keys, part) for part in queries], dim=1).T  # (N, n)
     terms = [response, response - own] if keys.shape[0] > 1 else [response]
     largest = [v.flatten().topk(min(k, v.numel())).indices for v in terms]
     rows = torch.cat(largest).div(len(keys), rounding_mode="floor").unique()
