@@ -6,15 +6,12 @@ layer, or where the model's tail is not known, the model is run (`RunPositions`)
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
-from tpatcher.errors import TPatcherError
-from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.models.traces import Trace, trace_forced
 from tpatcher.nets import ffn, reading
@@ -90,7 +87,7 @@ class CachedPositions(Positions):
         return self.tail(self.states_with(rows))
 
     def now(self) -> Tensor:
-        if not len(self.rows):
+        if torch.equal(self.states, self.trace.states):  # no patch fires
             return self.before_last
         return self.as_decoded(self.tail(self.states))
 
@@ -157,6 +154,7 @@ def positions(
     return RunPositions(model, text, target, layer, reads)
 
 
+@torch.no_grad()
 def follow(
     model: Model, texts: Sequence[str], targets: Sequence[Sequence[int]], reads: Reads
 ) -> list[Followed]:
@@ -169,36 +167,3 @@ def follow(
         own.owner = torch.zeros_like(own.owner)
         found.append((own, logits[rows.to(logits.device)]))
     return found
-
-
-class Ahead:
-    """Many examples that are followed before their turn comes, a batch at a time.
-
-    Patches of the last layer change nothing of it, so those pushed meanwhile do not matter.
-    """
-
-    def __init__(
-        self, model: Model, examples: Sequence[Example], reads: Reads, batch: int = 16
-    ) -> None:
-        self.model, self.reads, self.batch = model, reads, batch
-        self.waiting = list(examples)
-        self.found: dict[Example, Followed] = {}
-
-    @torch.no_grad()
-    def take(self, example: Example) -> Followed | None:
-        """What following this example showed, which is then forgotten; None if it is unknown."""
-        while example not in self.found and example in self.waiting:
-            self._follow_some()
-        return self.found.pop(example, None)
-
-    def _follow_some(self) -> None:
-        part, self.waiting = self.waiting[: self.batch], self.waiting[self.batch :]
-        task, known = self.model.task, list[tuple[Example, list[int]]]()
-        for example in part:
-            with suppress(TPatcherError):  # its own edit will say what is wrong with it
-                known.append((example, task.target(example.text, example.answer)))
-        if not known:
-            return
-        examples, targets = zip(*known, strict=True)
-        found = follow(self.model, [e.text for e in examples], targets, self.reads)
-        self.found |= zip(examples, found, strict=True)

@@ -17,7 +17,8 @@ from tpatcher.nets.rows import Activation, Rows
 
 GATES = ("gate_proj", "wi_0", "w1")  # in a gated FFN: the matrix whose output is activated
 BASE = "base_layer"  # where PEFT keeps the matrix that it adapts
-LAYERS = "layers_to_patch"  # a net's attribute, and its twins': to look for them takes milliseconds
+# A net's attributes, and its twins': to look for them takes too long to do it more than once.
+LAYERS, FOUND = "layers_to_patch", "feed_forward_layers"
 Read = Callable[[Tensor], Tensor]
 DIMS = {nn.Linear: ("in_features", "out_features"), Conv1D: ("nx", "nf")}
 
@@ -170,10 +171,15 @@ def _layers(net: nn.Module) -> list[str]:
 
 def find(net: nn.Module, layer: int = -1) -> FFN:
     """The feed-forward matrices of one layer, found by their shapes outside attention."""
-    stack = layers(net)
-    if not -len(stack) <= layer < len(stack):
-        raise BadInput(f"layer {layer} asked for, but {type(net).__name__} has {len(stack)} layers")
-    return find_named(net, stack[layer])
+    known: dict[int, FFN] = vars(net).setdefault(FOUND, {})
+    if layer not in known:
+        stack = layers(net)
+        if not -len(stack) <= layer < len(stack):
+            raise BadInput(
+                f"layer {layer} asked for, but {type(net).__name__} has {len(stack)} layers"
+            )
+        known[layer] = find_named(net, stack[layer])
+    return known[layer]
 
 
 def find_named(net: nn.Module, name: str) -> FFN:

@@ -8,7 +8,7 @@ transformer's body never has to run again.
 import threading
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from tpatcher.nets import ffn
 from tpatcher.nets.probe import Probe
+from tpatcher.nets.products import products
 from tpatcher.nets.tasks import Task, TeacherForced
 from tpatcher.nets.twin import twin
 
@@ -24,7 +25,6 @@ from tpatcher.nets.twin import twin
 ROUNDING = {torch.float32: 1e-3, torch.float16: 3e-2, torch.bfloat16: 3e-1}
 
 HEADS = ("lm_head", "embed_out")  # a language model's matrix of output embeddings
-FEW = range(4, 16)  # so many rows times a large matrix take a CPU twice the time of sixteen
 
 
 class LayerStub(nn.Module):
@@ -39,6 +39,25 @@ class LayerStub(nn.Module):
         hidden = self.local.hidden
         more = {"hidden_states": (hidden,)} if "hidden_states" in self.has else {}
         return self.kind(last_hidden_state=hidden, **more)
+
+
+class FewStates(nn.Linear):
+    """A head's matrix for a few states, which take far less time than as many texts would."""
+
+    @classmethod
+    def of(cls, stock: nn.Linear, tokens: Tensor | None = None) -> Self:
+        """This for a stock matrix, or for the rows of it that these tokens have."""
+        made = cls(1, 1, bias=stock.bias is not None, device="meta")
+        for name, every in stock.named_parameters():
+            some = every if tokens is None else nn.Parameter(every[tokens], requires_grad=False)
+            setattr(made, name, some)
+        return made
+
+    def forward(self, states: Tensor) -> Tensor:
+        if self.weight.dtype != torch.float32:
+            return super().forward(states)
+        found = products(states.flatten(0, -2), self.weight)
+        return (found if self.bias is None else found + self.bias).view(*states.shape[:-1], -1)
 
 
 @dataclass
@@ -74,8 +93,7 @@ class Tail:
         """The head alone."""
         n = len(hidden)
         if self.task.generates:  # one text with a position for each state
-            more = FEW.stop - n if n in FEW else 0
-            self.stub.local.hidden = nn.functional.pad(hidden, (0, 0, 0, more))[None]
+            self.stub.local.hidden = hidden[None]
             inputs = self.inputs
         else:  # a text of one token for each state
             self.stub.local.hidden = hidden[:, None]
@@ -84,7 +102,7 @@ class Tail:
             last = inputs["encoder_outputs"]
             inputs = {**inputs, "encoder_outputs": BaseModelOutput(last_hidden_state=last)}  # type: ignore[dict-item, arg-type]
         out: Tensor = self.head(**inputs, use_cache=False).logits.float()
-        return self.task.flatten_logits(out)[:n]
+        return self.task.flatten_logits(out)
 
     def restricted_to(self, tokens: Tensor) -> "Tail | None":
         """The same tail with a head of these tokens only; None where a head has no such rows."""
@@ -92,12 +110,8 @@ class Tail:
         rows = getattr(self.head, name, None)
         if not self.task.generates or not isinstance(rows, nn.Linear):
             return None
-        few = nn.Linear(1, 1, bias=rows.bias is not None, device="meta")
-        few.weight = nn.Parameter(rows.weight[tokens], requires_grad=False)
-        if rows.bias is not None:
-            few.bias = nn.Parameter(rows.bias[tokens], requires_grad=False)
         head = twin(self.head)
-        setattr(head, name, few)
+        setattr(head, name, FewStates.of(rows, tokens))
         if isinstance(bias := getattr(head, "final_logits_bias", None), Tensor):  # BART and its kin
             head.final_logits_bias = bias[:, tokens]
         return replace(self, head=head, lipschitz=None)  # its stub reads the same local
@@ -189,6 +203,9 @@ def _trace(
     steps = [head.get_submodule(name) for name in names]
     stub = LayerStub(stack[-1])
     ffn.set_module(head, owner, stub)
+    for name in HEADS:
+        if type(rows := getattr(head, name, None)) is nn.Linear:
+            setattr(head, name, FewStates.of(rows))
     tail = Tail(
         head=head,
         stub=stub,

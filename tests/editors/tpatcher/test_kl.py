@@ -18,7 +18,7 @@ def test_no_value_no_divergence() -> None:
     model = fresh("gpt2")
     memory = tp.Memory.collect(model, TEXTS)
     mistake = Mistake.find(model, EXAMPLE)
-    loss = kl_loss(mistake, memory, PastFixes.of(model, EXAMPLE, -1))
+    loss = kl_loss(mistake, memory, PastFixes.of(model, [EXAMPLE.text], -1))
     torch.manual_seed(0)
     keys = torch.randn(1, 32)
     silent = Rows(keys, torch.ones(1), torch.zeros(1, 32))
@@ -32,7 +32,7 @@ def test_it_compares_with_the_model_just_before_the_edit() -> None:
     assert editor.memory is not None
     model.push(editor.edit(model, tp.Example("who is rome", "lima")))
     mistake = Mistake.find(model, EXAMPLE)
-    loss = kl_loss(mistake, editor.memory, PastFixes.of(model, EXAMPLE, -1))
+    loss = kl_loss(mistake, editor.memory, PastFixes.of(model, [EXAMPLE.text], -1))
     # what the past fix changed is not to be undone: without a new neuron nothing diverges
     assert loss(Rows.empty(32)).item() == pytest.approx(0, abs=1e-6)
 
@@ -46,7 +46,7 @@ def test_memory_is_drawn_anew_at_every_step_and_edit() -> None:
     for text in ("the red dog", "the red cat", "the red dog"):
         example = tp.Example(text, "paris")
         mistake = Mistake.find(model, example)
-        loss = kl_loss(mistake, memory, PastFixes.of(model, example, -1), batch=9)
+        loss = kl_loss(mistake, memory, PastFixes.of(model, [example.text], -1), batch=9)
         found.append([loss(rows).item() for _ in range(3)])
     first, other, again = found
     assert len({*first, *other}) == 6

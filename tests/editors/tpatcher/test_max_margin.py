@@ -61,7 +61,7 @@ def test_the_logits_that_prove_an_answer_are_those_of_the_patched_model(name: st
     memory = tp.Memory.collect(model, TEXTS)
     example = wrong(model, "who wrote hamlet ?")
     mistake = Mistake.find(model, example)
-    past = PastFixes.of(model, example, -1)
+    past = PastFixes.of(model, [example.text], -1)
     patch, logits = solver._solve_once(mistake, memory, past)
     assert logits is not None and mistake.right_by(logits)
     torch.testing.assert_close(logits, mistake.positions.logits(patch.rows), rtol=1e-4, atol=1e-4)
@@ -78,7 +78,7 @@ def test_logits_with_keys_that_were_solved_again_prove_nothing(
 
     monkeypatch.setattr(max_margin, "check", check)
     memory, example = tp.Memory.collect(model, TEXTS), wrong(model, "who wrote hamlet ?")
-    past = PastFixes.of(model, example, -1)
+    past = PastFixes.of(model, [example.text], -1)
     _, logits = max_margin.MaxMargin()._solve_once(Mistake.find(model, example), memory, past)
     assert not rounds and logits is None
 

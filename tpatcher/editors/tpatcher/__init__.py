@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 from tpatcher.editors.base import Editor, with_fields
 from tpatcher.editors.tpatcher import contrast
+from tpatcher.editors.tpatcher.ahead import Ahead, Seen
 from tpatcher.editors.tpatcher.max_margin import MaxMargin
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes
@@ -16,7 +17,6 @@ from tpatcher.editors.tpatcher.solver import Solver
 from tpatcher.errors import AlreadyRight, BadInput, NotFitted, TPatcherError, unknown
 from tpatcher.example import Example
 from tpatcher.models.model import Model
-from tpatcher.models.positions import Ahead
 from tpatcher.nets import reading
 from tpatcher.nets.reading import Reads
 from tpatcher.patches.base import Patch
@@ -112,7 +112,7 @@ class TPatcher(Editor):
     ) -> Iterator[Patch | TPatcherError]:
         """Edit many examples, each on top of those before, the model run on many at once."""
         if self.layer == -1 and self.memory is not None and model.tail_is_exact:
-            together = replace(self, ahead=Ahead(model, examples, self.memory.reads))
+            together = replace(self, ahead=Ahead(self.solver, self.memory, examples))
         else:
             together = self
         yield from Editor.edit_all(together, model, examples, supersede=supersede)
@@ -130,9 +130,9 @@ class TPatcher(Editor):
                 "the model has fixes that read the whole text, and this memory was made for keys "
                 "that do not: fit the editor anew, with the texts themselves"
             )
-        known = self.ahead.take(example) if self.ahead else None
+        seen = self.ahead.take(model, example) if self.ahead else Seen()
         beside = self.solver.beside(model, example, self.memory)
-        mistake = Mistake.find(model, example, layer, reads, known, beside)
+        mistake = Mistake.find(model, example, layer, reads, seen.followed, beside)
         if not len(mistake.wrong):
             raise AlreadyRight(f"the model answers {example.text!r} with {example.answer!r}")
         if (width := mistake.queries.shape[1]) != self.memory.width:
@@ -141,7 +141,8 @@ class TPatcher(Editor):
                 f"{self.memory.width}: it was made by another model, or by one with "
                 "another sentence encoder; fit the editor anew"
             )
-        past = PastFixes.of(model, example, layer, reads)
+        mistake = replace(mistake, draft=seen.draft_for(mistake))
+        past = PastFixes.of(model, [example.text], layer, reads)
         return self.solver.solve(mistake, self.memory, past)
 
     def reads(self, model: Model) -> Reads:

@@ -5,6 +5,7 @@ has the largest margin in whitened space, and only the few memory queries neares
 boundary decide it: take the top responders, solve the small dual, take the top responders again.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,9 +38,13 @@ class Negatives:
     must_avoid: frozenset[int] = frozenset()  # indices that count although they have the target
     contrast: int = 0  # how many of `extra`, the last, are of contrast texts
 
-    def respond(self, keys: Tensor) -> Tensor:
-        """Responses of the memory and of `extra` to some keys, (n, N + m)."""
-        return torch.cat([self.memory.respond(keys), keys.float() @ self.extra.T], dim=1)
+    def respond(self, keys: Tensor, known: Tensor | None = None) -> Tensor:
+        """Responses of the memory and of `extra` to some keys, (n, N + m).
+
+        `known` (n, N) are the memory's, if they need not be looked for.
+        """
+        memory = self.memory.respond(keys) if known is None else known
+        return torch.cat([memory, keys.float() @ self.extra.T], dim=1)
 
     def nearest_of_some(self, keys: Tensor, width: int) -> list[Tensor]:
         """For each key, the indices of those at risk that respond most, of a part of the memory."""
@@ -100,24 +105,38 @@ class Key:
 
 
 def solve(
-    positives: list[Tensor], negatives: Negatives, duals: int = 2, width: int = 128
+    positives: list[Tensor],
+    negatives: Negatives,
+    duals: int = 2,
+    width: int = 128,
+    known: Sequence[Key] = (),
+    passes: int = MAX_PASSES,
 ) -> list[Key]:
-    """One key per neuron; positives[i] (p, d) are the mistake's query and its other views."""
+    """One key per neuron; positives[i] (p, d) are the mistake's query and its other views.
+
+    Keys that are `known` are taken if they tell apart what has to be.
+    """
     memory = negatives.memory
+    if known:
+        directions = torch.stack([key.direction for key in known]).double()
+        responses = torch.stack([key.responses[: len(memory)] for key in known])
+        found = _responses(positives, negatives, directions, width, responses)
+        if all(key.response > key.top for key in found):
+            return found
     white = [memory.whiten(p) for p in positives]  # each (p, d)
     directions = torch.stack([w.mean(0) for w in white])
     # the example's other positions are often the nearest of all: be clear of them from the start
     begin = memory.key(directions)
     candidates = [negatives.likely(begin[i], i, width) for i in range(len(white))]
     duals_of = [Dual(w) for w in white]
-    for i, known in enumerate(_whitened(negatives, candidates)):
-        if len(known):
-            duals_of[i].add(known)
-            directions[i] = duals_of[i].direction(beside=torch.zeros_like(known[:1]))
-    found: list[Key] = []
-    for turn in range(MAX_PASSES):
+    for i, near in enumerate(_whitened(negatives, candidates)):
+        if len(near):
+            duals_of[i].add(near)
+            directions[i] = duals_of[i].direction(beside=torch.zeros_like(near[:1]))
+    found = []
+    for turn in range(passes):
         deadline.check()
-        if turn == 0 and duals > 1:  # what is nearest to a first direction need not be known well
+        if turn == 0:  # what is nearest to a first direction need not be known well
             nearest = negatives.nearest_of_some(memory.key(directions), width)
         else:
             found = _responses(positives, negatives, memory.key(directions), width)
@@ -141,11 +160,15 @@ def _whitened(negatives: Negatives, indices: list[Tensor]) -> list[Tensor]:
 
 
 def _responses(
-    positives: list[Tensor], negatives: Negatives, directions: Tensor, width: int
+    positives: list[Tensor],
+    negatives: Negatives,
+    directions: Tensor,
+    width: int,
+    known: Tensor | None = None,
 ) -> list[Key]:
     """One pass over all negatives: how they respond to each direction (n, d)."""
     directions = directions / directions.norm(dim=-1, keepdim=True)
-    responses = negatives.respond(directions)
+    responses = negatives.respond(directions, known)
     at_risk = torch.where(negatives.at_risk, responses, -torch.inf)
     best = at_risk.topk(min(width, at_risk.shape[1]), dim=1)
     end = at_risk.shape[1] - negatives.contrast

@@ -5,7 +5,7 @@ instead of by penalty, and what the patch does to memory and past fixes is check
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import ClassVar
@@ -20,16 +20,17 @@ from tpatcher.editors.tpatcher.contexts import contexts
 from tpatcher.editors.tpatcher.contrast import Contrast, contrast_texts
 from tpatcher.editors.tpatcher.crossing import Crossing, usual
 from tpatcher.editors.tpatcher.memory import Memory
-from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes, make_patch
+from tpatcher.editors.tpatcher.mistake import Draft, Mistake, PastFixes, make_patch
 from tpatcher.editors.tpatcher.solver import Solver
+from tpatcher.editors.tpatcher.together import keys_together, values_together, views
 from tpatcher.errors import NotFixed
 from tpatcher.example import Example, text_of
 from tpatcher.models.model import Model
 from tpatcher.models.positions import CachedPositions
-from tpatcher.models.traces import queries
 from tpatcher.nets.activation import thresholds
 from tpatcher.nets.reading import Reads
 from tpatcher.nets.rows import Rows
+from tpatcher.nets.tail import Tail
 from tpatcher.patches.neurons import Neurons
 
 ROUNDS = 16  # times that keys are solved again, further from what they would change
@@ -85,10 +86,31 @@ class MaxMargin(Solver):
         held, _ = contrast_texts(model, example, memory.phrases, self.contrast)
         return list(dict.fromkeys([*example.rephrasings, *held]))
 
+    def together(
+        self, mistakes: Sequence[Mistake], memory: Memory, past: PastFixes
+    ) -> Iterator[tuple[Mistake, Draft]]:
+        """What is cheaper to find for several mistakes at once: keys, and values for labels.
+
+        What else goes into a key, as contrast, other views, or the text, is known at its turn.
+        """
+        if self.reads == "text" or self.contrast:
+            return
+        some = [
+            m
+            for m in mistakes
+            if not m.example.rephrasings and not self.beside(m.model, m.example, memory)
+        ]
+        if some:
+            duals = self._crossing(some[0].model, memory).duals
+            drafts = keys_together(some, memory, past, duals, self.width)
+            if not some[0].model.task.generates:
+                drafts = values_together(some, drafts, self._problem, self.confidence)
+            yield from zip(some, drafts, strict=True)
+
     def solve(self, mistake: Mistake, memory: Memory, past: PastFixes) -> Neurons:
         """Neurons with which the real greedy answer is right."""
-        views = self.contexts and contexts(mistake.model, mistake.example.text)
-        if mistake.positions.reads == "text" or views:
+        others = self.contexts and contexts(mistake.model, mistake.example.text)
+        if mistake.positions.reads == "text" or others:
             # a key that knows a rephrasing is of use only if all of the answer comes with it
             mistake = replace(mistake, unsure=self.confidence)
         patch, logits = self._solve_once(mistake, memory, past)
@@ -129,7 +151,7 @@ class MaxMargin(Solver):
         contrast = None
         if self.contrast or self.namesakes:
             contrast = Contrast.of(mistake, memory.phrases, self.contrast, self.namesakes)
-        positives = _positives(mistake, self.contexts)
+        positives = views(mistake, self.contexts)
         for _ in range(ROUNDS):
             deadline.check()
             try:
@@ -195,7 +217,8 @@ class MaxMargin(Solver):
             contrast=len(contrast.trace.tokens) if contrast else 0,
         )
         crossing = self._crossing(mistake.model, memory)
-        found = keys.solve(positives, negatives, crossing.duals, self.width)
+        begin = mistake.draft.keys if mistake.draft and not (must_avoid or contrast) else ()
+        found = keys.solve(positives, negatives, crossing.duals, self.width, begin)
         key_rows, bias, responses = [], [], []
         for key in found:
             zero, scale = self._threshold(mistake, negatives, key, crossing, beta)
@@ -248,11 +271,16 @@ class MaxMargin(Solver):
         barred, tokens = mistake.logits[wrong].isneginf(), mistake.tokens[wrong]
         keys_there, bias_there = key_rows.to(device), bias.to(device)
         if isinstance(here, CachedPositions):
+            draft, states = mistake.draft, here.states[wrong]
+            if draft and draft.values is not None and torch.equal(draft.states, states):
+                known = Rows(keys_there, bias_there, draft.values)
+                return draft.values.cpu(), draft.probability, here.logits(known)
 
             def answer(v: Tensor) -> Tensor:
                 return here.states_with(Rows(keys_there, bias_there, v))
 
-            judged = self._values_on_tail(mistake, here, barred, answer)
+            problem = self._problem(here.tail, states, barred, tokens, answer)
+            judged = self._on_tail(mistake, problem)
             return judged.values.cpu(), judged.probability, judged.answer
 
         # each step runs the model, so only the activation that the mistake really has is tried
@@ -265,17 +293,16 @@ class MaxMargin(Solver):
         found, probability = values.descend(logits, tokens, scale, self.confidence)
         return found.cpu(), probability.expand(len(self.levels), -1), None
 
-    def _values_on_tail(
+    def _problem(
         self,
-        mistake: Mistake,
-        here: CachedPositions,
+        tail: Tail,
+        states: Tensor,
         barred: Tensor,
-        answer: Callable[[Tensor], Tensor],
-    ) -> values.Evaluated:
+        tokens: Tensor,
+        answer: Callable[[Tensor], Tensor] | None = None,
+    ) -> values.ValueProblem:
         """Values at all levels at once, without running the model."""
-        wrong, tail = mistake.wrong, here.tail
-        states, tokens = here.states[wrong], mistake.tokens[wrong]
-        problem = values.ValueProblem(
+        return values.ValueProblem(
             tail=tail,
             states=states,
             scale=tail.split(states)[0] / self.steepness,
@@ -284,7 +311,10 @@ class MaxMargin(Solver):
             tokens=tokens,
             answer=answer,
         )
-        found = values.solve(problem, mistake.logits[wrong], self.confidence, self.contenders)
+
+    def _on_tail(self, mistake: Mistake, problem: values.ValueProblem) -> values.Evaluated:
+        logits, tokens = mistake.logits[mistake.wrong], problem.tokens
+        found = values.solve(problem, logits, self.confidence, self.contenders)
         never = ~found.wins.any(0)
         if never.any():
             raise NotFixed(
@@ -292,22 +322,6 @@ class MaxMargin(Solver):
                 f"{mistake.example.answer!r}: whatever a value does, another token stays above it"
             )
         return found
-
-
-def _positives(mistake: Mistake, in_contexts: bool) -> list[Tensor]:
-    """For each wrong position, the queries (p, d) that its neuron must fire on."""
-    views = [mistake.queries.cpu()]
-    batches = [list(mistake.example.rephrasings)]
-    if in_contexts:
-        batches.append(contexts(mistake.model, mistake.example.text))
-    for texts in filter(None, batches):
-        if all(text in mistake.beside for text in texts):
-            views += [mistake.beside[text].queries.cpu() for text in texts]
-            continue
-        targets, reads = [mistake.target] * len(texts), mistake.positions.reads
-        found = queries(mistake.model, texts, targets, mistake.layer, reads).cpu()
-        views += list(found.view(len(texts), -1, found.shape[-1]))
-    return [torch.stack([view[i] for view in views]) for i in mistake.wrong.cpu()]
 
 
 def _inseparable(mistake: Mistake, negatives: keys.Negatives, key: keys.Key) -> str:

@@ -17,11 +17,11 @@ from tpatcher.editors.tpatcher import background as backgrounds
 from tpatcher.editors.tpatcher import collecting
 from tpatcher.editors.tpatcher.collecting import KINDS
 from tpatcher.editors.tpatcher.phrases import Phrases
-from tpatcher.editors.tpatcher.products import BLOCK, products
 from tpatcher.errors import BadInput, Damaged, WrongBase
 from tpatcher.example import Example, text_of
 from tpatcher.models.model import Model
 from tpatcher.models.traces import traces
+from tpatcher.nets.products import BLOCK, products
 from tpatcher.nets.reading import VERSION, Reads, text_width
 from tpatcher.patches.pack import Base
 

@@ -7,6 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from tpatcher.editors.tpatcher.keys import Key
 from tpatcher.errors import BadInput, NotFixed
 from tpatcher.example import Example
 from tpatcher.models.model import Model
@@ -31,6 +32,7 @@ class Mistake:
     logits: Tensor  # (P, labels or tokens), as greedy decoding sees them
     unsure: float = 0.0  # a target less probable than this counts as losing: it will, rephrased
     beside: Mapping[str, Trace] = field(default_factory=dict)  # what was run in the same batch
+    draft: "Draft | None" = None
 
     @classmethod
     @torch.no_grad()
@@ -111,6 +113,17 @@ def _losing(logits: Tensor, tokens: Tensor, rounding: float) -> Tensor:
 
 
 @dataclass(frozen=True)
+class Draft:
+    """What was found of a mistake's neurons beside those of others, before its turn."""
+
+    wrong: Tensor  # (n,): the positions that the neurons are for
+    states: Tensor  # (n, …): what entered the tail there
+    keys: Sequence[Key]
+    values: Tensor | None = None  # (n, d)
+    probability: Tensor = field(default_factory=lambda: torch.empty(0))  # (levels, n)
+
+
+@dataclass(frozen=True)
 class PastFixes:
     """The answer positions of the fixes that a model has in one layer, newest per text."""
 
@@ -121,14 +134,15 @@ class PastFixes:
 
     @classmethod
     def of(
-        cls, model: Model, example: Example, layer: int, reads: Reads = "position"
+        cls, model: Model, texts: Sequence[str], layer: int, reads: Reads = "position"
     ) -> "PastFixes":
-        """All fixes but those of the very text that is being fixed."""
+        """All fixes but those of the very texts that are being fixed."""
         newest: dict[str, Neurons] = {}
         for patch in model.patches:
             if isinstance(patch, Neurons) and patch.layer == layer:
                 newest[patch.example.text.strip() if patch.example else patch.id] = patch
-        newest.pop(example.text.strip(), None)
+        for text in texts:
+            newest.pop(text.strip(), None)
         kept = list(newest.values())
         width = ffn.find(model.net, layer).width
         if reads == "text":

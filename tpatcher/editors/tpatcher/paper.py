@@ -17,10 +17,10 @@ from tpatcher.editors.tpatcher.dropout import Views
 from tpatcher.editors.tpatcher.kl import kl_loss
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes, make_patch
-from tpatcher.editors.tpatcher.products import products
 from tpatcher.editors.tpatcher.solver import Solver
 from tpatcher.models.positions import CachedPositions, RunPositions
 from tpatcher.nets.activation import thresholds
+from tpatcher.nets.products import products
 from tpatcher.nets.rows import Activation, Rows
 from tpatcher.nets.seeded import seeded
 from tpatcher.nets.twin import twin

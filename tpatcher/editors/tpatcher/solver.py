@@ -1,12 +1,12 @@
 """What a solver is: the part of T-Patcher that finds the neurons for one mistake."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from tpatcher.editors.tpatcher.memory import Memory
-from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes
+from tpatcher.editors.tpatcher.mistake import Draft, Mistake, PastFixes
 from tpatcher.example import Example
 from tpatcher.models.model import Model
 from tpatcher.nets.reading import Reads
@@ -26,6 +26,12 @@ class Solver(ABC):
     @abstractmethod
     def solve(self, mistake: Mistake, memory: Memory, past: PastFixes) -> Neurons:
         """Neurons for every wrong position of a mistake."""
+
+    def together(
+        self, mistakes: Sequence[Mistake], memory: Memory, past: PastFixes
+    ) -> Iterable[tuple[Mistake, Draft]]:
+        """What to begin with for some of these mistakes, where to find it together is cheaper."""
+        return ()
 
     def beside(self, model: Model, example: Example, memory: Memory) -> Sequence[str]:
         """Texts that are worth running in one batch with an example, along its target."""

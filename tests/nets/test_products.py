@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tpatcher.editors.tpatcher.products import IN_CACHE, products
+from tpatcher.nets.products import IN_CACHE, products
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 9])

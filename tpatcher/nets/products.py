@@ -1,25 +1,26 @@
-"""Keys times a memory's rows, in the order that a processor takes least time for."""
+"""A few vectors times many rows, as keys and a memory, in the time that reading the rows takes."""
 
 import torch
 from torch import Tensor
 
 BLOCK = 16_384  # rows that are looked at together
 IN_CACHE = 128  # rows of one small product: keys stay in a CPU's cache, and its threads share them
-FEW = 8
+FEW = 96  # vectors, up to which small products take less time than a large one
 
 
 def products(keys: Tensor, rows: Tensor) -> Tensor:
     """(n, N): keys (n, d) times rows (N, d), in whatever precision, block by block."""
     some = keys.float().to(rows.device)
-    times = _few if len(some) <= FEW and not rows.is_cuda else _many
+    small = len(some) <= FEW and not rows.is_cuda and not some.requires_grad
+    times = _few if small else _many
     return torch.cat([times(some, block.float()) for block in rows.split(BLOCK)], dim=1)
 
 
 def _few(keys: Tensor, rows: Tensor) -> Tensor:
     """A batch of small products.
 
-    They take a CPU little longer than reading the rows does; one large product of so few keys takes
-    up to twice as long.
+    Of a few keys they take a CPU little longer than reading the rows does; one large product takes
+    two to four times as long.
     """
     whole = len(rows) - len(rows) % IN_CACHE
     parts = rows[:whole].view(-1, IN_CACHE, rows.shape[1])
