@@ -13,6 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from tpatcher.batches import batches
 from tpatcher.editors import deadline
 from tpatcher.editors.tpatcher import keys, values
 from tpatcher.editors.tpatcher.check import Responses, check
@@ -35,6 +36,7 @@ from tpatcher.patches.neurons import Neurons
 
 ROUNDS = 16  # times that keys are solved again, further from what they would change
 NEAREST = 0.25  # of the way from contrast texts to the mistake: those nearest to it are left out
+AT_ONCE = 1 << 24  # mistakes whose keys are found together, times the memory's queries: bounds room
 ATTEMPTS = 4  # times that tokens still wrong in the real answer are patched too
 
 
@@ -100,12 +102,12 @@ class MaxMargin(Solver):
             for m in mistakes
             if not m.example.rephrasings and not self.beside(m.model, m.example, memory)
         ]
-        if some:
-            duals = self._crossing(some[0].model, memory).duals
-            drafts = keys_together(some, memory, past, duals, self.width)
-            if not some[0].model.task.generates:
-                drafts = values_together(some, drafts, self._problem, self.confidence)
-            yield from zip(some, drafts, strict=True)
+        for part in batches(some, max(1, AT_ONCE // len(memory))):
+            duals = self._crossing(part[0].model, memory).duals
+            drafts = keys_together(part, memory, past, duals, self.width)
+            if not part[0].model.task.generates:
+                drafts = values_together(part, drafts, self._problem, self.confidence)
+            yield from zip(part, drafts, strict=True)
 
     def solve(self, mistake: Mistake, memory: Memory, past: PastFixes) -> Neurons:
         """Neurons with which the real greedy answer is right."""
