@@ -6,7 +6,7 @@ import torch
 from tpatcher.nets.products import IN_CACHE, products
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 9])
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 97])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_every_number_of_keys_has_the_same_responses(n: int, dtype: torch.dtype) -> None:
     draw = torch.Generator().manual_seed(n)

@@ -57,7 +57,8 @@ class FewStates(nn.Linear):
         if self.weight.dtype != torch.float32:
             return super().forward(states)
         found = products(states.flatten(0, -2), self.weight)
-        return (found if self.bias is None else found + self.bias).view(*states.shape[:-1], -1)
+        found = found if self.bias is None else found + self.bias
+        return found.view(*states.shape[:-1], found.shape[-1])
 
 
 @dataclass
