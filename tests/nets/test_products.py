@@ -1,22 +1,31 @@
-"""Keys times the memory, by whichever product is quickest for as many keys as there are."""
+"""A few vectors times many rows, by whichever product is quickest for as many as there are."""
 
 import pytest
 import torch
 
-from tpatcher.nets.products import IN_CACHE, products
+from tpatcher.nets.products import BLOCK, IN_CACHE, products, some_of
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 5, 97])
+@pytest.mark.parametrize("n", [0, 1, 2, 6, 7, 97])
+@pytest.mark.parametrize("count", [5, 2 * IN_CACHE + 7, 3 * IN_CACHE + 1, 2 * BLOCK + 300])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_every_number_of_keys_has_the_same_responses(n: int, dtype: torch.dtype) -> None:
+def test_every_number_of_keys_has_the_same_responses(
+    n: int, count: int, dtype: torch.dtype
+) -> None:
     draw = torch.Generator().manual_seed(n)
-    rows = torch.randn(2 * IN_CACHE + 7, 24, generator=draw).to(dtype)
-    keys = torch.randn(n, 24, generator=draw)
-    found = products(keys, rows)
-    assert found.shape == (n, len(rows)) and found.is_contiguous()
-    torch.testing.assert_close(
-        found.double(), keys.double() @ rows.double().T, rtol=1e-4, atol=1e-4
-    )
+    rows = torch.randn(count, 8, generator=draw).to(dtype)
+    keys = torch.randn(n, 8, generator=draw)
+    wanted = keys.double() @ rows.double().T
+    for step in (1, 2, 3):
+        found, some = products(keys, rows, step), some_of(count, step)
+        assert found.shape == (n, len(some))
+        torch.testing.assert_close(found.double(), wanted[:, some], rtol=1e-4, atol=1e-4)
+
+
+def test_some_of_the_rows_are_a_fair_part_of_all() -> None:
+    rows = some_of(10 * BLOCK, 2)
+    assert len(rows) == 5 * BLOCK
+    assert abs(rows.double().mean() - 4.5 * BLOCK) < BLOCK
 
 
 def test_a_key_beside_others_responds_as_alone() -> None:

@@ -59,18 +59,19 @@ def test_mistakes_are_fixed_and_undone_exactly(name: str, encoder: str) -> None:
     assert model.answer(TEXTS) == before
 
 
-def test_keys_read_the_vector_of_the_text(encoder: str) -> None:
+def test_keys_read_the_vector_of_the_text_beside_the_models_own(encoder: str) -> None:
     model = with_encoder("bart", encoder)
-    assert reading.text_width(model.net) == 24
+    own = reading.text_width(fresh("bart").net)
+    assert reading.text_width(model.net) == own + 24
     reader = reading.install(model.net)
     assert isinstance(reader, SentenceReader)
     with torch.no_grad():
         inputs = model.task.encode([ASKED[0], "dog"])
         model.net(**inputs, decoder_input_ids=torch.tensor([[2, 3], [2, 3]]))
     read = reader.beside(torch.zeros(2, 2, 5))
-    wanted = reader.sentences.of([ASKED[0], "dog"])
+    wanted = 24**0.5 * reader.sentences.of([ASKED[0], "dog"])
     for i in range(2):
-        assert torch.equal(read[:, i, 5:], wanted)
+        assert torch.equal(read[:, i, 5 + own :], wanted)
 
 
 def test_beams_copies_and_threads_see_the_fix(encoder: str) -> None:

@@ -10,7 +10,6 @@ from tpatcher.data import DATASETS, SkippedLines, dataset
 from tpatcher.errors import BadInput
 from tpatcher.models.loading import BUILTIN, load
 from tpatcher.nets import ffn
-from tpatcher.nets.activation import thresholds
 
 Kind = Literal["fc", "qa"]  # fact checking, question answering
 PAPER_BETAS = (-3.0, 0.0)  # of GeLU and of ReLU
@@ -43,7 +42,7 @@ class Setup:
         loaded = load(model)
         kind: Kind = "qa" if loaded.task.generates else "fc"
         bad = _bad_rows(data, path) if skip_bad and path else ()
-        beta, _ = thresholds(ffn.find(loaded.net).act)
+        beta = ffn.find(loaded.net).beta
         skips = skip_bad and bool(path)
         return cls(kind, data, model, loaded.n_layers, path, exclude, skips, bad, beta)
 

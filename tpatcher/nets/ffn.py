@@ -7,12 +7,14 @@ last n inputs are their activations; the model's own activation runs in between.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from tpatcher.errors import BadInput, UnsupportedArchitecture
+from tpatcher.nets.activation import thresholds
 from tpatcher.nets.rows import Activation, Rows
 
 GATES = ("gate_proj", "wi_0", "w1")  # in a gated FFN: the matrix whose output is activated
@@ -105,6 +107,11 @@ class FFN:
     fused: bool
     width: int  # d, the length of a query
     act: Activation
+
+    @cached_property
+    def beta(self) -> float:
+        """The paper's β: where the activation has gone flat."""
+        return thresholds(self.act)[0]
 
     def widen(self, net: nn.Module, rows: Rows, beside: Read | None = None) -> None:
         """Give this layer exactly these neurons beside its own."""

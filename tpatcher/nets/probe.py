@@ -73,9 +73,11 @@ class Probe:
 
     @torch.no_grad()
     def text_states(self, forced: TeacherForced) -> Tensor:
-        """s at the answer positions of a decoder, by its first layers alone."""
+        """s at the answer positions, by the layers alone that it is read from."""
         assert self.reader is not None
         self.local.seen, self.local.without_logits = {}, True  # a new beginning is run whole
+        if self.net.config.is_encoder_decoder:
+            return self.reader.run(self.net, forced.on(self.net.device))[forced.row, 0]
         inputs, skipped = self.beginnings.shortened(forced)
         states = self.reader.run(self.net, inputs)
         return states[forced.row, forced.column - skipped[forced.row]]

@@ -29,8 +29,9 @@ from tpatcher.nets.text_reader import SentenceReader, TextReader
 
 Reads = Literal["position", "text"]
 # Of what the text's state is: 1 had no words in it, 2 none of a decoder's; up to 3 it was a mean,
-# of what a chat model was asked that of the last 24 positions.
-VERSION = 4
+# of what a chat model was asked that of the last 24 positions; up to 4 a sentence encoder's vector
+# stood in the place of the model's own.
+VERSION = 5
 EARLY = 5  # of a decoder's layers, the one after the first fifth: later ones are about what follows
 
 
@@ -100,14 +101,13 @@ def widen(net: PreTrainedModel, layer: ffn.FFN, rows: Rows) -> None:
 
 def text_width(net: PreTrainedModel) -> int:
     """The length of s."""
-    if isinstance(reader := _installed(net), SentenceReader):
-        return reader.sentences.width
+    beside = reader.sentences.width if isinstance(reader := _installed(net), SentenceReader) else 0
     if not net.can_generate():
-        return ffn.find(net).width
+        return beside + ffn.find(net).width
     words: Any = (
         net.get_encoder() if net.config.is_encoder_decoder else net
     ).get_input_embeddings()
-    return int(net.config.hidden_size) + int(words.weight.shape[-1])
+    return beside + int(net.config.hidden_size) + int(words.weight.shape[-1])
 
 
 def _installed(net: nn.Module) -> TextReader | None:

@@ -136,7 +136,15 @@ class TextReader:
             raise Enough
 
     def run(self, net: nn.Module, inputs: dict[str, Any]) -> Tensor:
-        """s at every position (B, n, w) of a decoder, run no further than s is read from."""
+        """s at every position (B, n, w) of a generating net, run no further than s is read from.
+
+        Of an encoder-decoder it is the same at all positions: n is 1.
+        """
+        if self.kind == "encoder":
+            known = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+            net.get_encoder()(**known)  # type: ignore[operator]
+            found: Tensor = self.local.vectors
+            return found[:, None]
         self.local.no_further = True
         try:
             with suppress(Enough):
@@ -183,18 +191,23 @@ class SentenceReader(TextReader):
     def begin(self, net: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         super().begin(net, args, kwargs)
         if self.kind == "whole":
-            self.local.vectors = self._of(_named(net, args, kwargs))
+            self.local.sentence = self._of(_named(net, args, kwargs))
 
     def vectors(self, encoder: nn.Module, named: dict[str, Any], states: Tensor) -> Tensor:
-        return self._of(named)
+        own = super().vectors(encoder, named, states)
+        return torch.cat([own, self._of(named).to(own)], dim=-1)
 
     def state(self, queries: Tensor) -> Tensor:
-        return _everywhere(self.local.vectors, queries)
+        if self.kind == "encoder":
+            return super().state(queries)
+        own = super().state(queries)
+        return torch.cat([own, _everywhere(self.local.sentence, queries)], dim=-1)
 
     def _of(self, named: dict[str, Any]) -> Tensor:
         if named.get("input_ids") is None:
             raise BadInput("fixes read the text by a sentence encoder: give input_ids, no embeds")
-        return self.sentences.of(self.sentences.texts(named["input_ids"]))
+        vectors = self.sentences.of(self.sentences.texts(named["input_ids"]))
+        return self.sentences.width**0.5 * vectors  # their numbers are of size 1, as words are
 
 
 def _named(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

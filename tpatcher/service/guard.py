@@ -12,7 +12,6 @@ from tpatcher.example import Conversation, Example
 from tpatcher.models.model import Model, is_last
 from tpatcher.models.retention import AnswerCache
 from tpatcher.nets import ffn
-from tpatcher.nets.activation import thresholds
 from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons, stack
 from tpatcher.service.likeness import Likeness
@@ -223,7 +222,7 @@ def _suspects(after: Model, patch: Patch, places: Sequence[int]) -> list[int]:
     assert after.tail is not None
     out: list[int] = []
     layer = ffn.find(after.net)
-    beta, _ = thresholds(layer.act)
+    beta = layer.beta
     rows, mine = after.rows().to("cpu"), stack([patch], -1, layer.width)
     known: list[tuple[int, Neurons]] = []
     for i in places:

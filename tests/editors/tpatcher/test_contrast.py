@@ -11,7 +11,6 @@ from tpatcher.editors.tpatcher import MaxMargin, crossing
 from tpatcher.editors.tpatcher.contrast import Contrast
 from tpatcher.editors.tpatcher.mistake import Mistake
 from tpatcher.editors.tpatcher.phrases import Phrases
-from tpatcher.models.traces import trace
 
 TRAFFIC = [
     *TEXTS,
@@ -67,39 +66,28 @@ def test_what_cannot_be_told_apart_is_no_contrast() -> None:
     assert "given" not in patch.certificate.contrast
 
 
-@pytest.mark.parametrize("name", ["bart", "t5"])
-def test_later_tokens_are_held_against_the_mistakes_own_query_in_other_texts(name: str) -> None:
-    model = fresh(name)
-    mistake = Mistake.find(
-        model, tp.Example("what is the river of rome ?", "a red bird"), -1, "text"
-    )
-    found = Contrast.of(mistake, Phrases(TRAFFIC), 8)
-    d, n = model.net.config.hidden_size, len(mistake.target)
-    for i, text in enumerate(found.texts):
-        rows = found.trace.queries[found.trace.owner == i]
-        other = trace(model, [text], [mistake.target], reads="text").queries
-        torch.testing.assert_close(rows[0], other[0])  # where its answer begins
-        later = rows[-(n - 2 if name == "bart" else n - 1) :]
-        assert torch.equal(later[:, :d], mistake.queries[n - len(later) :, :d])
-        torch.testing.assert_close(later[:, d:], other[: len(later), d:])
-
-
+CITIES = ("Rome", "Lima", "Paris", "Madrid")
 NAMED = Phrases(["the dog of Lima", "the dog of Madrid", *(["what is the river of it ?"] * 2000)])
 
 
-def test_a_language_model_reads_namesakes_by_its_first_layers() -> None:
-    model, answer = fresh("llama"), "a red bird"
-    mistake = Mistake.find(model, tp.Example("what is the river of peru ?", answer), -1, "text")
-    found = Contrast.of(mistake, NAMED, 0, namesakes=12)
-    assert set(found.kinds) == {"namesakes"}
+@pytest.mark.parametrize("name", ["bart", "t5", "marian", "llama"])
+def test_contrast_is_the_mistakes_own_queries_in_other_texts(name: str) -> None:
+    model, answer = fresh(name), "a red bird"
+    mistake = Mistake.find(model, tp.Example("the river of Lima ?", answer), -1, "text")
+    if name == "llama":
+        found = Contrast.of(mistake, NAMED, 0, namesakes=12)
+    else:
+        asked = [f"the {one} of {city} ?" for one in ("river", "bird", "dog") for city in CITIES]
+        found = Contrast.of(mistake, Phrases([*asked, *["what is it ?"] * 100]), 8)
     assert 0 < len(found.texts) <= 12
-    own, d = mistake.queries, model.net.config.hidden_size
+    own, d = mistake.queries[mistake.wrong], model.net.config.hidden_size
     for i, text in enumerate(found.texts):
         rows = found.trace.queries[found.trace.owner == i]
-        assert torch.equal(rows[:, :d], own[:, :d]), "the mistake's own queries"
-        other = Mistake.find(model, tp.Example(text, answer), -1, "text").queries
+        assert torch.equal(rows[:, :d], own[:, :d]), "where the answer is wrong"
+        other = Mistake.find(model, tp.Example(text, answer), -1, "text").queries[mistake.wrong]
         torch.testing.assert_close(rows[:, d:], other[:, d:])
-        assert not torch.allclose(rows[0, d:], own[0, d:])
+    assert not torch.allclose(found.trace.queries[:, d:], own[:1, d:]), "some are told apart"
+    assert (found.trace.best == -1).all(), "what is said there is not known"
 
 
 def test_a_chat_models_namesakes_are_read_where_their_prompts_end() -> None:
@@ -109,7 +97,7 @@ def test_a_chat_models_namesakes_are_read_where_their_prompts_end() -> None:
     assert found.texts
     for i, text in enumerate(found.texts):
         rows = found.trace.queries[found.trace.owner == i]
-        other = Mistake.find(model, tp.Example(text, answer), -1, "text").queries
+        other = Mistake.find(model, tp.Example(text, answer), -1, "text").queries[mistake.wrong]
         torch.testing.assert_close(rows[:, d:], other[:, d:], atol=1e-4, rtol=1e-4)
 
 

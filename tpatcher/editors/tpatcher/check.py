@@ -10,7 +10,6 @@ from tpatcher.editors.tpatcher.contrast import Contrast
 from tpatcher.editors.tpatcher.memory import Memory
 from tpatcher.editors.tpatcher.mistake import Mistake, PastFixes
 from tpatcher.models.positions import CachedPositions
-from tpatcher.nets.activation import thresholds
 from tpatcher.nets.rows import Rows
 from tpatcher.patches.certificate import Certificate
 
@@ -34,7 +33,7 @@ def check(
 ) -> tuple[set[int], Certificate]:
     """The indices of what changes with the neurons, and the certificate."""
     n, fixes = len(memory), slice(len(memory), len(memory) + len(past.ids))
-    beta, _ = thresholds(mistake.positions.ffn.act)
+    beta = mistake.positions.ffn.beta
     at_risk = torch.where(responses.at_risk, responses.values, -torch.inf)
     certificate = Certificate(
         memory_response=_largest(at_risk[:, :n]),

@@ -13,7 +13,7 @@ from tpatcher.models.model import Model
 from tpatcher.models.traces import Trace, targets_to_follow, trace
 from tpatcher.nets.causal import Causal
 
-VERSION = 5  # of what contrast is: 4 replaced numbers by letters
+VERSION = 6  # of what contrast is: 5 ran it where answers begin, and left out what was unsure
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Contrast:
             return cls([], [], Trace(**empty, tokens=rows, owner=rows, best=rows))
         if not model.task.generates:
             return cls(texts, kinds, _along_the_same_target(mistake, texts))
-        seen = [_by_text_alone(mistake, texts)] if early else _from_the_beginning(mistake, texts)
+        by = _by_text_alone if here.reads == "text" else _where_answers_begin
+        seen = [by(mistake, texts)]
         # what a user names is followed along the model's own answer, which takes a run
         if some := [i for i, kind in enumerate(kinds) if kind == "given"]:
             seen.append(_along_own_answers(mistake, texts, some))
@@ -101,28 +102,36 @@ def _along_the_same_target(mistake: Mistake, texts: list[str]) -> Trace:
 
 
 def _by_text_alone(mistake: Mistake, texts: list[str]) -> Trace:
-    """The mistake's own trace once for each text, with that text's state in the place of its own.
+    """The mistake's own queries once for each text, with that text's state in the place of its own.
 
     A key has to tell such rows from the mistake by the text alone, which is harder than it will
-    be, and only the layers are run that the text is read by.
+    be, and only the layers are run that the text is read by. They are of the positions that get
+    a neuron. What is said there by itself is not known: it counts as another token.
     """
-    model, here, length = mistake.model, mistake.positions, len(mistake.target)
-    assert isinstance(model.task, Causal)
+    model, here, wrong = mistake.model, mistake.positions, mistake.wrong.cpu()
     # where prompts end with a token of their own, the state there is that of all of the answer
-    read = 1 if model.task.turn is not None else length
+    begins = not isinstance(model.task, Causal) or model.task.turn is not None
+    read = 1 if begins else len(mistake.target)
     forced = model.task.force(texts, [mistake.target[:read]] * len(texts))
-    states = model.probe(here.layer, "text").text_states(forced)
-    states = states.repeat_interleave(length // read, 0)
-    positions = torch.arange(length).repeat(len(texts))
-    owner = torch.arange(len(texts)).repeat_interleave(length)
-    return _read_elsewhere(mistake, positions, states, owner)
+    states = model.probe(here.layer, "text").text_states(forced).view(len(texts), read, -1)
+    states = states.expand(-1, len(mistake.target), -1) if begins else states
+    seen = here.trace.at(wrong.repeat(len(texts)))
+    own = seen.queries[:, : here.ffn.width]
+    beside = states[:, wrong].flatten(0, 1).to(own)
+    owner = torch.arange(len(texts)).repeat_interleave(len(wrong))
+    unknown = torch.full_like(seen.best, -1)
+    return replace(seen, queries=torch.cat([own, beside], 1), owner=owner, best=unknown)
 
 
-def _read_elsewhere(mistake: Mistake, positions: Tensor, states: Tensor, owner: Tensor) -> Trace:
-    """Positions (k,) of the mistake's own trace as if they stood in texts with these states."""
-    seen = mistake.positions.trace.at(positions)
-    own = seen.queries[:, : mistake.positions.ffn.width]
-    return replace(seen, queries=torch.cat([own, states.to(own)], 1), owner=owner)
+def _where_answers_begin(mistake: Mistake, texts: list[str]) -> Trace:
+    """The texts along the mistake's target, up to the first token that they would not say."""
+    model, target, here = mistake.model, mistake.target, mistake.positions
+    begin = 2 if target[0] == model.tokenizer.bos_token_id else 1  # all of BART's begin with <s>
+    seen = trace(model, texts, [target[:begin]] * len(texts), here.layer, here.reads)
+    follows = (seen.best == seen.tokens).view(len(texts), -1)[:, : begin - 1].all(1)
+    reached = torch.ones(len(texts), begin, dtype=torch.bool)
+    reached[:, 1:] = follows[:, None]
+    return seen.at(reached.flatten())
 
 
 def _along_own_answers(mistake: Mistake, texts: list[str], some: list[int]) -> Trace:
@@ -130,27 +139,3 @@ def _along_own_answers(mistake: Mistake, texts: list[str], some: list[int]) -> T
     model, here, asked = mistake.model, mistake.positions, [texts[i] for i in some]
     seen = trace(model, asked, targets_to_follow(model, asked), here.layer, here.reads)
     return replace(seen, owner=torch.tensor(some)[seen.owner])
-
-
-def _from_the_beginning(mistake: Mistake, texts: list[str]) -> list[Trace]:
-    """The texts where their answers begin, and the rest of the mistake's own answer in them.
-
-    A neuron for a later token must not fire in the middle of another answer. What those are would
-    take a run to know; held against its own query in the other text, it fires nowhere there.
-    """
-    model, target, here = mistake.model, mistake.target, mistake.positions
-    begin = 2 if target[0] == model.tokenizer.bos_token_id else 1  # all of BART's begin with <s>
-    seen = trace(model, texts, [target[:begin]] * len(texts), here.layer, here.reads)
-    follows = (seen.best == seen.tokens).view(len(texts), -1)[:, : begin - 1].all(1)
-    reached = torch.ones(len(texts), begin, dtype=torch.bool)
-    reached[:, 1:] = follows[:, None]
-    first = seen.at(reached.flatten())
-    later = torch.arange(begin, len(target))
-    if not len(later) or here.reads == "position":
-        return [first]
-    states = seen.queries[::begin, here.ffn.width :].repeat_interleave(len(later), 0)
-    owner = torch.arange(len(texts)).repeat_interleave(len(later))
-    rest = _read_elsewhere(mistake, later.repeat(len(texts)), states, owner)
-    # what is said there by itself is not known: it counts as another token, and as sure of it
-    unknown = torch.full_like(rest.best, -1), torch.full_like(rest.gap, torch.inf)
-    return [first, replace(rest, best=unknown[0], gap=unknown[1])]

@@ -28,7 +28,6 @@ from tpatcher.errors import NotFixed
 from tpatcher.example import Example, text_of
 from tpatcher.models.model import Model
 from tpatcher.models.positions import CachedPositions
-from tpatcher.nets.activation import thresholds
 from tpatcher.nets.reading import Reads
 from tpatcher.nets.rows import Rows
 from tpatcher.nets.tail import Tail
@@ -147,7 +146,7 @@ class MaxMargin(Solver):
         """
         began = perf_counter()
         must_avoid: frozenset[int] = frozenset()
-        beta = self.steepness * thresholds(mistake.positions.ffn.act)[0]
+        beta = self.steepness * mistake.positions.ffn.beta
         found: tuple[Tensor, Tensor, Tensor | None] | None = None
         with_first: Tensor | None = None  # keys with which values were found
         contrast = None

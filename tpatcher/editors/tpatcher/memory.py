@@ -21,7 +21,7 @@ from tpatcher.errors import BadInput, Damaged, WrongBase
 from tpatcher.example import Example, text_of
 from tpatcher.models.model import Model
 from tpatcher.models.traces import traces
-from tpatcher.nets.products import BLOCK, products
+from tpatcher.nets.products import BLOCK, products, some_of
 from tpatcher.nets.reading import VERSION, Reads, text_width
 from tpatcher.patches.pack import Base
 
@@ -209,14 +209,15 @@ class Memory:
             yield self._rows(some)
 
     def respond(self, keys: Tensor, step: int = 1) -> Tensor:
-        """The responses of every query, or every so many-th, to a few keys (n, w), as (n, N).
+        """The responses of every query, or of `some_of` them, to a few keys (n, w), as (n, N).
 
         Of keys that read less than the memory has, the rest is as zero.
         """
         d = self.queries.shape[1]
-        found = products(keys[:, :d], self.queries[::step])
+        found = products(keys[:, :d], self.queries, step)
         if self.text_states is not None and self.text_index is not None and keys.shape[1] > d:
-            found += products(keys[:, d:], self.text_states)[:, self.text_index[::step]]
+            index = self.text_index[some_of(len(self), step)] if step > 1 else self.text_index
+            found += products(keys[:, d:], self.text_states)[:, index]
         return found.cpu()
 
     def rows(self, indices: Tensor) -> Tensor:

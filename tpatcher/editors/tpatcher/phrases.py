@@ -98,7 +98,7 @@ class Phrases:
         return list(frames.values()), list(subjects)
 
     def contrast(
-        self, example: Example, sisters: int = 32, neighbours: int = 4
+        self, example: Example, sisters: int = 24, neighbours: int = 6
     ) -> dict[str, list[str]]:
         """Texts to hold a fix of this example against, by kind; always the same ones.
 
