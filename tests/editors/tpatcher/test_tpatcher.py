@@ -4,6 +4,7 @@ from contextlib import suppress
 from unittest.mock import patch
 
 import pytest
+import torch
 
 import tpatcher as tp
 from tests.helpers import QUESTIONS, RIGHT, TEXTS, fresh, wrong
@@ -91,6 +92,14 @@ def test_many_edits_together_fix_what_they_do_one_by_one(name: str) -> None:
         assert model.correct(fixed) == [True] * len(fixed)
     assert len(fixed) >= 3
     assert any(isinstance(r, Exception) for r in results)
+
+
+def test_a_memory_of_another_model_is_refused_of_many_too() -> None:
+    model = fresh("bert")
+    editor = tp.TPatcher().fit(model, tp.Memory.from_queries(torch.randn(50, 7)))
+    found = list(editor.edit_all(model, [wrong(model, "who ?"), wrong(model, "where ?")]))
+    assert [type(one) for one in found] == [NotFitted] * 2
+    assert "another model" in str(found[0])
 
 
 @pytest.mark.parametrize("name", ["bert", "bart"])

@@ -17,7 +17,7 @@ from tpatcher.editors.tpatcher.solver import Solver
 from tpatcher.errors import AlreadyRight, BadInput, NotFitted, TPatcherError, unknown
 from tpatcher.example import Example
 from tpatcher.models.model import Model
-from tpatcher.nets import reading
+from tpatcher.nets import ffn, reading
 from tpatcher.nets.reading import Reads
 from tpatcher.patches.base import Patch
 from tpatcher.patches.neurons import Neurons
@@ -125,7 +125,7 @@ class TPatcher(Editor):
             )
         layer = self._layer(model)
         reads = self.memory.reads
-        if model.rows(layer).width > self.memory.width:
+        if model.rows(layer).width > self.memory.width >= ffn.find(model.net, layer).width:
             raise NotFitted(
                 "the model has fixes that read the whole text, and this memory was made for keys "
                 "that do not: fit the editor anew, with the texts themselves"

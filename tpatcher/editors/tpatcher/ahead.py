@@ -62,18 +62,19 @@ class Ahead:
         examples, targets = zip(*known, strict=True)
         found = follow(model, [e.text for e in examples], targets, self.memory.reads)
         self.found |= {e: Seen(seen) for e, seen in zip(examples, found, strict=True)}
-        self._draft(model)
+        self._draft(model, examples)
 
-    def _draft(self, model: Model) -> None:
-        mistakes = dict[str, Mistake]()  # of two wishes for one text neither
-        reads, texts = self.memory.reads, [example.text.strip() for example in self.found]
-        for example, seen in self.found.items():
-            with suppress(TPatcherError):
-                mistake = Mistake.find(model, example, -1, reads, seen.followed)
-                alone = texts.count(example.text.strip()) == 1
-                if alone and len(mistake.wrong):
-                    mistakes[example.text] = mistake
+    def _draft(self, model: Model, examples: Sequence[Example]) -> None:
+        mistakes = list[Mistake]()
+        reads, texts = self.memory.reads, [example.text.strip() for example in examples]
+        for example, text in zip(examples, texts, strict=True):
+            with suppress(TPatcherError):  # as above
+                mistake = Mistake.find(model, example, -1, reads, self.found[example].followed)
+                alone = texts.count(text) == 1  # of two wishes for one text neither
+                fits = mistake.queries.shape[1] == self.memory.width
+                if alone and fits and len(mistake.wrong):
+                    mistakes.append(mistake)
         past = PastFixes.of(model, texts, -1, reads)
-        for mistake, draft in self.solver.together(list(mistakes.values()), self.memory, past):
+        for mistake, draft in self.solver.together(mistakes, self.memory, past):
             example = mistake.example
             self.found[example] = replace(self.found[example], draft=draft)
