@@ -26,7 +26,7 @@ def some_of(count: int, step: int) -> Tensor:
     >>> some_of(10_000, 2)[[0, 4095, 4096, -1]].tolist()
     [0, 4095, 8192, 9999]
     """
-    return torch.cat(torch.arange(count).split(BLOCK)[::step])
+    return torch.cat(torch.arange(count, device="cpu").split(BLOCK)[::step])
 
 
 def _few(keys: Tensor, rows: Tensor) -> Tensor:
