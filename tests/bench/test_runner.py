@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +118,11 @@ def test_trained_editors_are_fitted_once(
     assert kinds.count("fit.own.mend") == kinds.count("fit.own.sera") == 1
     assert len(list((tmp_path / "kept").glob("mend-*"))) == 1
     assert len(scores(tmp_path)) == 4
+    shutil.rmtree(tmp_path / "fits")
+    assert runner.missing(todo, tmp_path) == [], "no job waits for a fit any more"
+    gone = next(work for work in todo if work.needs and "mend" in work.needs)
+    shutil.rmtree(gone.folder(tmp_path))
+    assert {w.key for w in runner.missing(todo, tmp_path)} == {gone.key, gone.needs}
 
 
 def test_a_bad_job_says_why_and_the_others_go_on(setup: Setup, tmp_path: Path) -> None:

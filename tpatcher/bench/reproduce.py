@@ -72,7 +72,7 @@ def _list(
     console: Console, todo: Sequence[Work], out: Path, workers: int, device: str | None
 ) -> None:
     """Print what there is to do, with the time that it will take where that can be measured."""
-    left = [work for work in todo if not work.done(out)]
+    left = runner.missing(todo, out)
     ready = [work for work in left if Path(work.job.model).exists() or work.job.model in BUILTIN]
     if ready:
         console.print("Measuring a few steps of each kind of work …", highlight=False)

@@ -21,6 +21,15 @@ def works(plan: Iterable[Planned]) -> list[Work]:
     return [*fits.values(), *jobs.values()]
 
 
+def missing(todo: Iterable[Work], out: Path) -> list[Work]:
+    """What is not complete, but for fits that no job waits for any more."""
+    todo = list(todo)
+    done = {work.key: work.done(out) for work in todo}
+    needed = {work.needs: False for work in todo if work.needs}
+    needed |= {work.needs: True for work in todo if work.needs and not done[work.key]}
+    return [work for work in todo if not done[work.key] and needed.get(work.key, True)]
+
+
 def run(
     todo: Sequence[Work], executor: Inline | Remote, out: Path, bars: JobBars
 ) -> dict[str, str]:
@@ -38,9 +47,8 @@ def run(
         return error
 
     with executor:
-        for work in todo:
-            if not work.done(out):
-                errors[work.key] = executor.submit(do, work)
+        for work in missing(todo, out):
+            errors[work.key] = executor.submit(do, work)
         return {key: error for key, future in errors.items() if (error := future.result())}
 
 
