@@ -2,8 +2,11 @@
 
 import pytest
 import torch
+from torch import nn
 
-from tpatcher.nets.products import BLOCK, IN_CACHE, products, some_of
+from tests.helpers import fresh
+from tpatcher.nets.products import BLOCK, IN_CACHE, FewRows, products, quickened, some_of
+from tpatcher.nets.twin import twin
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 6, 7, 97])
@@ -31,3 +34,24 @@ def test_some_of_the_rows_are_a_fair_part_of_all() -> None:
 def test_a_key_beside_others_responds_as_alone() -> None:
     rows, keys = torch.randn(100, 8), torch.randn(4, 8)
     torch.testing.assert_close(products(keys, rows)[2:3], products(keys[2:3], rows))
+
+
+@pytest.mark.parametrize("name", ["bert", "bart", "gpt2", "llama", "t5"])
+def test_a_quickened_net_says_the_same_and_the_stock_one_stays(name: str) -> None:
+    model = fresh(name)
+    inputs = dict(model.task.force(["the capital of peru"], model.task.dummy_targets(1)).inputs)
+    stock = [module for module in model.net.modules() if type(module) is nn.Linear]
+    quick = quickened(twin(model.net))
+    with torch.no_grad():
+        torch.testing.assert_close(
+            quick(**inputs).logits, model.net(**inputs).logits, rtol=1e-4, atol=1e-4
+        )
+    assert [module for module in model.net.modules() if type(module) is nn.Linear] == stock
+    assert quick.state_dict().keys() == model.net.state_dict().keys()
+    assert bool(stock) == any(isinstance(module, FewRows) for module in quick.modules())
+
+
+def test_a_matrix_that_somebody_watches_stays_as_it_is() -> None:
+    net = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    net[1].register_forward_hook(lambda module, args, output: output + 1)
+    assert [type(module) for module in quickened(net)] == [FewRows, nn.Linear]

@@ -14,6 +14,7 @@ from transformers.generation import LogitsProcessor
 from tpatcher.nets import reading
 from tpatcher.nets.beginnings import Beginnings
 from tpatcher.nets.generation import Seq2Seq
+from tpatcher.nets.products import quickened
 from tpatcher.nets.reading import Reads
 from tpatcher.nets.tasks import TeacherForced
 from tpatcher.nets.twin import twin
@@ -24,7 +25,7 @@ class Probe:
 
     def __init__(self, net: PreTrainedModel, names: list[str], reads: Reads = "position") -> None:
         """With `reads="text"`, the first module's inputs have the text's state beside them."""
-        self.net = twin(net)
+        self.net = quickened(twin(net))
         self.names, self.local = names, threading.local()
         self.reader = reading.install(self.net) if reads == "text" else None
         for name in names:

@@ -8,7 +8,7 @@ transformer's body never has to run again.
 import threading
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from tpatcher.nets import ffn
 from tpatcher.nets.probe import Probe
-from tpatcher.nets.products import products
+from tpatcher.nets.products import FewRows
 from tpatcher.nets.tasks import Task, TeacherForced
 from tpatcher.nets.twin import twin
 
@@ -39,26 +39,6 @@ class LayerStub(nn.Module):
         hidden = self.local.hidden
         more = {"hidden_states": (hidden,)} if "hidden_states" in self.has else {}
         return self.kind(last_hidden_state=hidden, **more)
-
-
-class FewStates(nn.Linear):
-    """A head's matrix for a few states, which take far less time than as many texts would."""
-
-    @classmethod
-    def of(cls, stock: nn.Linear, tokens: Tensor | None = None) -> Self:
-        """This for a stock matrix, or for the rows of it that these tokens have."""
-        made = cls(1, 1, bias=stock.bias is not None, device="meta")
-        for name, every in stock.named_parameters():
-            some = every if tokens is None else nn.Parameter(every[tokens], requires_grad=False)
-            setattr(made, name, some)
-        return made
-
-    def forward(self, states: Tensor) -> Tensor:
-        if self.weight.dtype != torch.float32:
-            return super().forward(states)
-        found = products(states.flatten(0, -2), self.weight)
-        found = found if self.bias is None else found + self.bias
-        return found.view(*states.shape[:-1], found.shape[-1])
 
 
 @dataclass
@@ -112,7 +92,7 @@ class Tail:
         if not self.task.generates or not isinstance(rows, nn.Linear):
             return None
         head = twin(self.head)
-        setattr(head, name, FewStates.of(rows, tokens))
+        setattr(head, name, FewRows.of(rows, tokens))
         if isinstance(bias := getattr(head, "final_logits_bias", None), Tensor):  # BART and its kin
             head.final_logits_bias = bias[:, tokens]
         return replace(self, head=head, lipschitz=None)  # its stub reads the same local
@@ -206,7 +186,7 @@ def _trace(
     ffn.set_module(head, owner, stub)
     for name in HEADS:
         if type(rows := getattr(head, name, None)) is nn.Linear:
-            setattr(head, name, FewStates.of(rows))
+            setattr(head, name, FewRows.of(rows))
     tail = Tail(
         head=head,
         stub=stub,
