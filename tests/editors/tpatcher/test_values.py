@@ -5,8 +5,8 @@ import torch
 
 import tpatcher as tp
 from tests import zoo
-from tests.helpers import TEXTS
-from tpatcher.editors.tpatcher import values
+from tests.helpers import TEXTS, fresh, wrong
+from tpatcher.editors.tpatcher import MaxMargin, values
 from tpatcher.errors import NotFixed
 
 ASKED = tp.Example("who wrote hamlet ?", "paris")
@@ -57,3 +57,18 @@ def test_a_token_in_the_midst_of_the_others_is_refused() -> None:
     model = dull("bart", 0.0)
     with pytest.raises(NotFixed, match="another token stays above it"):
         tp.TPatcher().fit(model, TEXTS).edit(model, ASKED)
+
+
+@pytest.mark.parametrize("name", ["bert", "marian"])
+def test_a_steep_neurons_value_wins_where_the_mistake_will_be(name: str) -> None:
+    model = fresh(name)
+    example = wrong(model, "who wrote hamlet ?")
+    for crossing, steep in ((0.01, True), (0.6, False)):
+        patch = tp.TPatcher(MaxMargin(crossing=crossing)).fit(model, TEXTS).edit(model, example)
+        own = max(patch.certificate.response) / MaxMargin.steepness
+        levels = [float(level) for level in patch.certificate.confidence]
+        assert (own > 10.0) == steep == (len(levels) > len(MaxMargin.levels))
+        assert not steep or max(levels) == pytest.approx(own, abs=0.1)
+        model.push(patch)
+        assert model.correct([example]) == [True]
+        model.pop()

@@ -64,7 +64,7 @@ class MaxMargin(Solver):
     steepness: float = 16.0
     width: int = 128  # top responders that each pass adds to the dual
     # a rephrasing activates the neuron less than the mistake did: the target wins at all of these
-    # activation levels, times the steepness
+    # activation levels, times the steepness, and at the mistake's own
     levels: tuple[float, ...] = (0.5, 2.0, 10.0)
     confidence: float = 0.9
     contenders: int = 64  # tokens per position that a value is first found against, then all
@@ -96,11 +96,8 @@ class MaxMargin(Solver):
         """
         if self.reads == "text" or self.contrast:
             return
-        some = [
-            m
-            for m in mistakes
-            if not m.example.rephrasings and not self.beside(m.model, m.example, memory)
-        ]
+        some = [m for m in mistakes if not m.example.rephrasings]
+        some = [m for m in some if not self.beside(m.model, m.example, memory)]
         for part in batches(some, max(1, AT_ONCE // len(memory))):
             duals = self._crossing(part[0].model, memory).duals
             drafts = keys_together(part, memory, past, duals, self.width)
@@ -163,7 +160,8 @@ class MaxMargin(Solver):
                 continue
             key_rows, bias, responses = solved
             if found is None:
-                found, with_first = self._values(mistake, key_rows, bias), key_rows
+                levels = self._levels(mistake, key_rows, bias)
+                found, with_first = self._values(mistake, key_rows, bias, levels), key_rows
             rows = Rows(key_rows, bias, found[0])
             flipped, certificate = check(mistake, memory, past, contrast, responses, rows)
             if not flipped:
@@ -177,11 +175,13 @@ class MaxMargin(Solver):
                 "memory or of past fixes would change with it, however far the key stays from them"
             )
         own = (mistake.queries[mistake.wrong].cpu() * rows.keys).sum(-1) + rows.bias
-        levels = zip(self.levels, found[1], strict=True)
         certificate = replace(
             certificate,
             response=tuple(round(float(r), 3) for r in own),
-            confidence={str(level): round(float(p.min()), 4) for level, p in levels},
+            confidence={
+                str(level): round(float(p.min()), 4)
+                for level, p in zip(levels, found[1], strict=True)
+            },
             seconds=round(perf_counter() - began, 4),
         )
         return make_patch(mistake, rows, certificate), found[2] if with_first is key_rows else None
@@ -261,8 +261,17 @@ class MaxMargin(Solver):
             return zero, self.steepness * self.own_level / (own - zero)
         return zero, -beta / (zero - side)
 
+    def _levels(self, mistake: Mistake, key_rows: Tensor, bias: Tensor) -> tuple[float, ...]:
+        """Activation levels at which the target has to win, up to what the mistake will have.
+
+        A neuron that begins to fire close to what it must leave alone rises steeply.
+        """
+        own = (mistake.queries[mistake.wrong].cpu() * key_rows).sum(-1) + bias
+        level = round(float(own.max()) / self.steepness, 1)
+        return self.levels if level <= max(self.levels) else (*self.levels, level)
+
     def _values(
-        self, mistake: Mistake, key_rows: Tensor, bias: Tensor
+        self, mistake: Mistake, key_rows: Tensor, bias: Tensor, levels: tuple[float, ...]
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Values (n, d), the target's probability (levels, n), and the answer's logits with them.
 
@@ -273,14 +282,15 @@ class MaxMargin(Solver):
         keys_there, bias_there = key_rows.to(device), bias.to(device)
         if isinstance(here, CachedPositions):
             draft, states = mistake.draft, here.states[wrong]
-            if draft and draft.values is not None and torch.equal(draft.states, states):
+            same = draft and levels == self.levels and torch.equal(draft.states, states)
+            if draft and draft.values is not None and same:
                 known = Rows(keys_there, bias_there, draft.values)
                 return draft.values.cpu(), draft.probability, here.logits(known)
 
             def answer(v: Tensor) -> Tensor:
                 return here.states_with(Rows(keys_there, bias_there, v))
 
-            problem = self._problem(here.tail, states, barred, tokens, answer)
+            problem = self._problem(here.tail, states, barred, tokens, levels, answer)
             judged = self._on_tail(mistake, problem)
             return judged.values.cpu(), judged.probability, judged.answer
 
@@ -292,7 +302,7 @@ class MaxMargin(Solver):
 
         scale = mistake.queries[wrong, : here.ffn.width]
         found, probability = values.descend(logits, tokens, scale, self.confidence)
-        return found.cpu(), probability.expand(len(self.levels), -1), None
+        return found.cpu(), probability.expand(len(levels), -1), None
 
     def _problem(
         self,
@@ -300,6 +310,7 @@ class MaxMargin(Solver):
         states: Tensor,
         barred: Tensor,
         tokens: Tensor,
+        levels: tuple[float, ...] = (),
         answer: Callable[[Tensor], Tensor] | None = None,
     ) -> values.ValueProblem:
         """Values at all levels at once, without running the model."""
@@ -307,7 +318,7 @@ class MaxMargin(Solver):
             tail=tail,
             states=states,
             scale=tail.split(states)[0] / self.steepness,
-            levels=self.steepness * torch.tensor(self.levels, device=states.device),
+            levels=self.steepness * torch.tensor(levels or self.levels, device=states.device),
             barred=barred,
             tokens=tokens,
             answer=answer,
