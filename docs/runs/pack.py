@@ -1,6 +1,6 @@
 """Pack the complete jobs of a reproduction, without the texts of its data.
 
-    python docs/runs/pack.py runs/fever docs/runs/fever.tar.gz
+python docs/runs/pack.py runs/fever docs/runs/fever.tar.gz
 """
 
 import io
