@@ -150,6 +150,9 @@ def test_the_papers_scale_is_the_papers() -> None:
     assert (job.n_train, job.memory_size) == (10_000, 40_000)
     assert job.fields == {"learning_rate": 1e-5, "kl_batch": 512}
     assert table1[rows.MEND][0].fields == {}
+    for scale, batch in ((full, 512), (planned(SMALL), 32)):  # the KL patch has the scale's too
+        patch = scale["table3", "qa"].jobs[rows.KL_PATCH][0]
+        assert patch.new_editor().solver.kl_batch == batch  # type: ignore[attr-defined]
     assert len(table1[rows.T_PATCHER]) == 20
     assert ("table2", "fc") not in full
     sizes = [r.value for r in full["figure6", "qa"].jobs if r.sweep == rows.MEMORY]

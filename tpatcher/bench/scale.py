@@ -105,6 +105,13 @@ class Scale:
             found = dict(kind.SMALL)
         return {**found, **self.knobs.get(editor, {}), **self.knobs.get(f"{data}.{editor}", {})}
 
+    def row_fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """A row's own fields; its KL term, if it has one, is of this scale's batch."""
+        solver = fields.get("solver", {})
+        if not solver.get("kl"):
+            return dict(fields)
+        return {**fields, "solver": {**solver, "kl_batch": self.kl_batch}}
+
 
 SMALL = Scale(
     name="small",

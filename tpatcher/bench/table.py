@@ -59,7 +59,7 @@ def jobs(row: Row, setup: Setup, scale: Scale, stream: Stream) -> list[Job]:
         "path": setup.path,
         "exclude": setup.exclude,
         "editor": row.editor,
-        "fields": scale.editor_fields(row.editor, setup.data) | row.fields,
+        "fields": scale.editor_fields(row.editor, setup.data) | scale.row_fields(row.fields),
         "n_train": scale.n_train,
         "n_test": scale.n_test,
         "memory_size": row.memory_size or scale.memory_size,

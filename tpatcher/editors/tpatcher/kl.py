@@ -24,10 +24,12 @@ def kl_loss(
     memory: Memory,
     past: PastFixes,
     batch: int = 512,
-    limit: int = 100,
     seed: int = 0,
 ) -> Callable[[Rows], Tensor]:
-    """KL(f_{t-1} ‖ f_t) as a loss of new neurons; each call draws memory queries and past edits."""
+    """KL(f_{t-1} ‖ f_t) as a loss of new neurons; each call draws memory queries and past edits.
+
+    Past edits are 100 at most, and no more than the batch has of the memory.
+    """
     here = mistake.positions
     if not isinstance(here, CachedPositions) or memory.states is None:
         raise BadInput(
@@ -41,7 +43,7 @@ def kl_loss(
         return draw.sample(range(rows), min(limit, rows))
 
     def loss(rows: Rows) -> Tensor:
-        known, old = some(memory.split, batch), some(len(past.queries), limit)
+        known, old = some(memory.split, batch), some(len(past.queries), min(batch, 100))
         queries = torch.cat(
             [memory.queries[known].float().to(device), past.queries[old].to(device)]
         )

@@ -100,6 +100,7 @@ class Paper(Solver):
     use_lm1: bool = True
     use_lm2: bool = True
     kl: bool = False  # the ablation of Table 3: a KL term in the place of l_m
+    kl_batch: int = 512  # memory queries that it is worked out on at each step
     fixed_memory: bool = False  # the ablation that leaves past edits out of the memory
     beta: float | None = None  # the activation function's own if not given; γ is −β
     seed: int = 0
@@ -118,7 +119,7 @@ class Paper(Solver):
         solver, l_kl = self, None
         if self.kl:
             solver = replace(self, use_lm1=False, use_lm2=False)
-            l_kl = kl_loss(mistake, memory, past, seed=self.seed)
+            l_kl = kl_loss(mistake, memory, past, self.kl_batch, seed=self.seed)
         with seeded(self.seed, device):  # the model's own dropout draws from the global generator
             l_e, act = self._edit_loss(mistake, views), mistake.positions.ffn.act
             rows, steps = solver.train(views, known, held_out, act, l_e, right, l_kl)
