@@ -95,7 +95,7 @@ def editing(name: str, n: int = 33) -> list[Figure]:
     found = edits(model, editor, examples)
     bars = (300.0, 1.3) if classify else (200.0, 1.0)
     # neurons of a generator with random weights soon fire in each other's answers
-    some = examples if classify else examples[:5]
+    some = nets.mistakes(model, 100) if classify else examples[:5]
     each = clock(lambda: list(editor.edit_all(model, some))) / len(some)
     paper = {
         f"the paper's procedure{how} ÷ our edit, {name}":

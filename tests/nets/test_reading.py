@@ -14,7 +14,7 @@ from tests.helpers import ASKED, RIGHT, TEXTS, fresh, logits
 from tpatcher.editors.tpatcher import MaxMargin
 from tpatcher.errors import BadInput, NotFitted
 from tpatcher.models.retention import AnswerCache
-from tpatcher.nets import reading, text_reader
+from tpatcher.nets import reading, text_reader, turns
 from tpatcher.patches.neurons import Neurons
 
 every = pytest.mark.parametrize("name", zoo.ARCHITECTURES)
@@ -120,27 +120,6 @@ def test_where_turns_begin_and_prompts_end_is_seen_in_what_the_template_writes(
     assert found == (turn and tuple(map(chat.MARKS.index, turn)))
 
 
-def test_what_was_asked_is_summed_from_where_its_turn_began(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(text_reader, "QUESTION", 4)
-    states, weight = torch.randn(1, 12, 3), torch.ones(1, 12, 1)
-    weight[0, 0] = 0  # padding
-    begins, ends = torch.zeros(2, 1, 12, dtype=torch.bool)
-    begins[0, [2, 7]] = ends[0, [4, 10]] = True
-    turns = torch.stack([begins, ends], -1)
-    found = text_reader._last_asked(states * weight, weight, turns)[0]
-    assert not found[:4].any(), "nobody has asked yet"
-    for k in range(4, 10):
-        torch.testing.assert_close(found[k], states[0, 3:5].sum(0) / 4)
-    for k in (10, 11):
-        torch.testing.assert_close(found[k], states[0, 8:11].sum(0) / 4)
-    monkeypatch.setattr(text_reader, "QUESTION", 1)
-    found = text_reader._last_asked(states * weight, weight, turns & ends[..., None])[0]
-    torch.testing.assert_close(found[4], states[0, 1:5].mean(0))  # from the text's beginning
-    torch.testing.assert_close(found[11], states[0, 5:11].mean(0))  # or from the last end
-
-
 def test_a_chat_models_fix_holds_token_by_token_and_in_a_batch() -> None:
     model = chat.chat()
     editor = tp.TPatcher(MaxMargin(reads="text")).fit(model, ["Hi there", "What is this?", "No"])
@@ -231,7 +210,7 @@ def test_an_encoder_decoders_text_is_its_states_and_its_words() -> None:
         states = model.net.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
         embeddings = model.net.get_encoder().get_input_embeddings()
         words = embeddings(ids)
-    weight = mask[..., None] / text_reader.QUESTION  # they are shorter
+    weight = mask[..., None] / turns.QUESTION  # they are shorter
     first = (forced.column == 0).nonzero()[:, 0]
     width, d = reading.text_width(model.net), states.shape[-1]
     assert width == 2 * d

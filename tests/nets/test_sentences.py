@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tpatcher as tp
-from tests import zoo
+from tests import chat, zoo
 from tests.helpers import ASKED, RIGHT, TEXTS, fresh, saved
 from tpatcher.editors.tpatcher import MaxMargin
 from tpatcher.errors import BadInput, NotFitted, WrongBase
@@ -86,8 +86,47 @@ def test_beams_copies_and_threads_see_the_fix(encoder: str) -> None:
         assert list(pool.map(lambda t: model.answer([t])[0], texts)) == [right[t] for t in texts]
 
 
+def test_of_a_chat_model_it_is_what_was_asked_last(encoder: str) -> None:
+    plain = chat.chat()
+    model = tp.Model(plain.net, plain.tokenizer, "causal", encoder=encoder)
+    reader, turn = reading.install(model.net), model.task.turn  # type: ignore[attr-defined]
+    assert isinstance(reader, SentenceReader)
+    ids = [model.task.ids(text) for text in ("Who runs it?", "Where is it?")]  # type: ignore[attr-defined]
+    read = []
+    for past, part in ((None, ids[0]), (None, [*ids[0], 70, 71, *ids[1], 72])):
+        with torch.no_grad():
+            model.net(torch.tensor([part]), past_key_values=past)
+        read.append(reader.beside(torch.zeros(1, len(part), 5))[0, :, -24:])
+    asked = read[0][-1]
+    assert asked.any() and not torch.equal(asked, read[1][-1])
+    end = max(i for i, token in enumerate(ids[0]) if token == turn[1])
+    assert not read[1][:end].any(), "nobody has asked yet"
+    for i in range(end, len(ids[0]) + 2):
+        assert torch.equal(read[1][i], asked)
+
+
+def test_a_chat_models_fix_holds_token_by_token_and_in_beams(encoder: str) -> None:
+    plain = chat.chat()
+    model = tp.Model(plain.net, plain.tokenizer, "causal", encoder=encoder)
+    editor = tp.TPatcher(MaxMargin(reads="text")).fit(model, ["Hi there", "What is this?", "No"])
+    examples = [tp.Example("Who runs it?", "Ines"), tp.Example("Where?", "Oslo")]
+    for example in examples:
+        model.push(editor.edit(model, example))
+    assert model.answer([e.text for e in examples]) == ["Ines", "Oslo"]
+    ids = torch.tensor([model.task.ids("Who runs it?")])  # type: ignore[attr-defined]
+    with torch.no_grad():
+        at_once, past, steps = model.net(ids).logits, None, []
+        for i in range(ids.shape[1]):
+            out = model.net(ids[:, i : i + 1], past_key_values=past, use_cache=True)
+            past = out.past_key_values
+            steps.append(out.logits)
+        beams = model.twin().net.generate(ids, num_beams=3, do_sample=False, max_new_tokens=6)
+    torch.testing.assert_close(torch.cat(steps, dim=1), at_once, rtol=1e-4, atol=1e-4)
+    assert "Ines" in model.tokenizer.decode(beams[0])
+
+
 def test_what_cannot_be_read_is_refused(encoder: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="grows with every token"):
+    with pytest.raises(BadInput, match="where that begins and ends"):
         with_encoder("gpt2", encoder)
     with pytest.raises(BadInput, match="cannot load the sentence encoder"):
         with_encoder("bert", str(tmp_path / "nothing"))

@@ -12,6 +12,7 @@ from typer import Option
 from tpatcher.cli.common import (
     Device,
     Dtype,
+    Encoder,
     Json,
     MaxNewTokens,
     ModelName,
@@ -50,6 +51,7 @@ def wild(
     device: Device = None,
     dtype: Dtype = None,
     quantize: Quantize = None,
+    encoder: Encoder = "",
     as_json: Json = False,
 ) -> None:
     """Edit a language model as WILD does: in one stream, asked freely, exact match.
@@ -66,9 +68,8 @@ def wild(
     from tpatcher.files import write_atomic
 
     examples = read(data, path)
-    edited = opened(
-        model, None, device, max_new_tokens=max_new_tokens, dtype=dtype, quantize=quantize
-    )
+    options = {"max_new_tokens": max_new_tokens, "dtype": dtype, "quantize": quantize}
+    edited = opened(model, None, device, encoder=encoder, **options)
     method = make(editor, **fields_of(knobs))
     method = fitted(edited, method, read_texts(traffic) if traffic else [], out)
     plan = Plan(edits, every, asked, asked_at_end)

@@ -157,7 +157,8 @@ class Model:
         """The same model over the same tensors, to be edited and checked by itself."""
         other = copy(self)
         other.net = twin(self.net)
-        other._probes = {}
+        # what is seen before the last layer is the same, for any thread
+        other._probes = {key: probe for key, probe in self._probes.items() if key[0] == -1}
         return other
 
     def unpatched(self) -> "Model":

@@ -6,7 +6,7 @@ It comes from layers that no patch of the last layer changes, so cached answers 
 | net | s at a position |
 |---|---|
 | encoder-decoder | the sum of the encoder's states, and that of the words it reads |
-| chat model | the sums of an early layer's queries and of the words, of what was asked last |
+| chat model | the sums of an early layer's queries and of its words (once) of what was asked last |
 | other generating decoder | the means of the same two, here and just before |
 | any other | the sum of the last layer's queries over the whole text |
 | one with a sentence encoder beside it | the encoder's vector of the whole text |
@@ -25,13 +25,13 @@ from tpatcher.errors import BadInput
 from tpatcher.nets import ffn
 from tpatcher.nets.rows import Rows
 from tpatcher.nets.sentences import Sentences
-from tpatcher.nets.text_reader import SentenceReader, TextReader
+from tpatcher.nets.text_reader import TURN, SentenceReader, TextReader
 
 Reads = Literal["position", "text"]
 # Of what the text's state is: 1 had no words in it, 2 none of a decoder's; up to 3 it was a mean,
 # of what a chat model was asked that of the last 24 positions; up to 4 a sentence encoder's vector
-# stood in the place of the model's own.
-VERSION = 5
+# stood in the place of the model's own; up to 5 a chat model's words counted as often as they came.
+VERSION = 6
 EARLY = 5  # of a decoder's layers, the one after the first fifth: later ones are about what follows
 
 
@@ -41,10 +41,13 @@ def read_by(net: PreTrainedModel, sentences: Sentences) -> None:
         reader = SentenceReader("encoder", sentences)
         net.get_encoder().register_forward_hook(reader.encoded, with_kwargs=True)
     elif net.can_generate():
-        raise BadInput(
-            "a sentence encoder reads whole texts, but a language model's text grows with every "
-            "token: load it without encoder="
-        )
+        if TURN not in vars(net):
+            raise BadInput(
+                "a sentence encoder reads what is asked, and nothing in this model's prompts tells "
+                "where that begins and ends: load it without encoder="
+            )
+        reader = SentenceReader("running", sentences)
+        _early_matrix(net).register_forward_pre_hook(reader.passed)
     else:
         reader = SentenceReader("whole", sentences)
     net.register_forward_pre_hook(reader.begin, with_kwargs=True)

@@ -5,7 +5,7 @@ An encoder that was trained to tell what texts mean knows rephrasings better tha
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from threading import Lock
 from typing import Any
@@ -71,9 +71,9 @@ class Sentences:
                 self._vectors.popitem(last=False)
         return torch.stack([found[text] for text in texts])
 
-    def texts(self, ids: Tensor) -> list[str]:
-        """What these tokens of the net (B, T) say."""
-        return self.tokenizer.batch_decode(ids, skip_special_tokens=True)
+    def texts(self, ids: Iterable[Tensor]) -> list[str]:
+        """What these tokens of the net, text by text, say."""
+        return self.tokenizer.batch_decode(list(ids), skip_special_tokens=True)
 
     @property
     def fingerprint(self) -> str:

@@ -3,6 +3,7 @@
 import inspect
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -13,13 +14,13 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 from tpatcher.errors import BadInput
 from tpatcher.nets.sentences import KEPT, Sentences
+from tpatcher.nets.turns import QUESTION, asked_last, last_turn, said_again
 
 # Positions that a decoder's mean is of: a question. What was said long before, as a system prompt
 # or an earlier turn, is no part of what is asked.
 WINDOW = 24
-# Where a whole question is read, its states are summed up, so that a name weighs as much in a long
-# one as in a short one, and divided by this; a text that is longer has the mean of its states.
-QUESTION = 48
+# Of a chat model a sentence encoder's numbers are of this size, a little more than its own sums'.
+BESIDE = 0.05
 # A net's attribute, where it has a chat template: the tokens that a turn begins with, and that a
 # prompt ends with. They may be the same.
 TURN = "turn"
@@ -27,7 +28,7 @@ SOME = 1_024  # rows of an embedding matrix that tell the size of all
 
 
 class TextLayer(DynamicLayer):  # type: ignore[misc]
-    """One more layer of a key-value cache: what the mean is of, and where prompts end.
+    """One more layer of a key-value cache: what s is of; turns' beginnings and ends, and tokens.
 
     As part of the cache it is reordered by beams and cropped by assisted decoding like any other.
     """
@@ -63,11 +64,13 @@ class TextReader:
         here.batch = len(named["inputs_embeds"] if tokens is None else tokens)
         if self.kind == "whole":
             return None
-        here.turns = None  # where turns begin and prompts end, if the net is prompted in turns
+        # where turns begin and prompts end, and the tokens, if the net is prompted in turns
+        here.turns = None
         if (turn := vars(net).get(TURN)) is not None:
             if tokens is None:
                 raise BadInput("fixes read where a prompt ends: give input_ids, no embeds")
-            here.turns = torch.stack([tokens == mark for mark in turn], dim=-1)
+            marked = [tokens == mark for mark in turn]
+            here.turns = torch.stack([*marked, tokens], dim=-1).float()
         embeddings: Any = net.get_input_embeddings()  # type: ignore[operator]
         words = named["inputs_embeds"] if tokens is None else embeddings(tokens)
         here.words = words.detach() / _size(embeddings)
@@ -117,12 +120,15 @@ class TextReader:
     def passed(self, matrix: nn.Module, args: tuple[Tensor, ...]) -> None:
         """Before the early layer's first matrix: its queries join those of earlier passes."""
         here, queries = self.local, args[0].reshape(self.local.batch, -1, args[0].shape[-1])
-        queries = torch.cat([queries, here.words.to(queries)], dim=-1)
-        turns = queries.new_empty(*queries.shape[:2], 0)
+        layer = None if here.cache is None else _text_layer(here.cache)
+        words, turns = here.words.to(queries), queries.new_empty(*queries.shape[:2], 0)
         if here.turns is not None:
-            turns = here.turns.to(queries)
-        if here.cache is not None:
-            both = _text_layer(here.cache).update(queries[:, None], turns[:, None])
+            turns = here.turns.to(queries.device)
+            before = layer.values[:, 0] if layer is not None and layer.is_initialized else None
+            words = words.masked_fill(said_again(turns, before)[..., None], 0)
+        queries = torch.cat([queries, words], dim=-1)
+        if layer is not None:
+            both = layer.update(queries[:, None], turns[:, None])
             queries, turns = (one[:, 0] for one in both)
             if queries.shape[1] != here.cache.get_seq_length():
                 raise BadInput(
@@ -131,7 +137,9 @@ class TextReader:
                     "begin the text again with a new cache"
                 )
         here.states = queries
-        here.turns = turns > 0 if turns.shape[-1] else None
+        here.turns = here.tokens = None
+        if turns.shape[-1]:
+            here.turns, here.tokens = turns[..., :2] > 0, turns[..., 2].long()
         if getattr(here, "no_further", False):
             raise Enough
 
@@ -170,7 +178,7 @@ class TextReader:
         if here.turns is None:
             found = _recent(states * weight) / _recent(weight).clamp(min=1)
         else:
-            found = _last_asked(states * weight, weight, here.turns.to(states.device))
+            found = asked_last(states * weight, weight, here.turns.to(states.device))
         return found[:, -length:].reshape(*queries.shape[:-1], found.shape[-1])
 
     def beside(self, queries: Tensor) -> Tensor:
@@ -179,9 +187,12 @@ class TextReader:
 
 
 class SentenceReader(TextReader):
-    """A reader of the vector that a sentence encoder beside the net has for the text."""
+    """A reader of the vector that a sentence encoder beside the net has for the text.
 
-    def __init__(self, kind: Literal["encoder", "whole"], sentences: Sentences) -> None:
+    Of a chat model that is what was asked last; where nobody has asked, it is 0.
+    """
+
+    def __init__(self, kind: Literal["encoder", "running", "whole"], sentences: Sentences) -> None:
         super().__init__(kind)
         self.sentences = sentences
 
@@ -198,15 +209,38 @@ class SentenceReader(TextReader):
         return torch.cat([own, self._of(named).to(own)], dim=-1)
 
     def state(self, queries: Tensor) -> Tensor:
-        if self.kind == "encoder":
-            return super().state(queries)
         own = super().state(queries)
-        return torch.cat([own, _everywhere(self.local.sentence, queries)], dim=-1)
+        if self.kind == "encoder":  # it is among its vectors
+            return own
+        running = self.kind == "running"
+        beside = self._asked(queries) if running else _everywhere(self.local.sentence, queries)
+        return torch.cat([own, beside.to(own)], dim=-1)
+
+    def _asked(self, queries: Tensor) -> Tensor:
+        """At every position of the queries, the vector of what was asked last."""
+        tokens, batch = self.local.tokens, len(self.local.tokens)
+        length = queries.numel() // (queries.shape[-1] * batch)
+        begin, end = (one[:, -length:] for one in last_turn(self.local.turns))
+        found = tokens.new_zeros(batch, length, self.sentences.width, dtype=torch.float)
+        asked = {
+            (row, *span)
+            for row in range(batch)
+            for span in zip(begin[row].tolist(), end[row].tolist(), strict=True)
+            if span[1] > span[0] + 1  # something was asked
+        }
+        if asked:
+            vectors = self._vectors([tokens[row, a + 1 : b] for row, a, b in asked])
+            for (row, _, b), vector in zip(asked, vectors, strict=True):
+                found[row, end[row] == b] = vector.to(found.device)
+        return BESIDE * found.reshape(*queries.shape[:-1], found.shape[-1])
 
     def _of(self, named: dict[str, Any]) -> Tensor:
         if named.get("input_ids") is None:
             raise BadInput("fixes read the text by a sentence encoder: give input_ids, no embeds")
-        vectors = self.sentences.of(self.sentences.texts(named["input_ids"]))
+        return self._vectors(named["input_ids"])
+
+    def _vectors(self, tokens: Iterable[Tensor]) -> Tensor:
+        vectors = self.sentences.of(self.sentences.texts(tokens))
         return self.sentences.width**0.5 * vectors  # their numbers are of size 1, as words are
 
 
@@ -246,33 +280,6 @@ def _recent(states: Tensor) -> Tensor:
     """At each position, the sum of what is there and just before: (B, T, d)."""
     states = pad(states, (0, 0, WINDOW - 1, 0))
     return WINDOW * avg_pool1d(states.transpose(1, 2), WINDOW, stride=1).transpose(1, 2)
-
-
-def _last_asked(states: Tensor, weight: Tensor, turns: Tensor) -> Tensor:
-    """At each position (B, T, d), what the last prompt that ended there or before has asked.
-
-    `turns` (B, T, 2) are where turns begin and where prompts end. 0 before the first end.
-    """
-    begins, ends = turns.unbind(-1)
-    end = _last(ends)  # (B, T), -1 before the first
-    begin = pad(_last(begins | ends), (1, -1), value=-1).gather(1, end.clamp(min=0))
-
-    def between(tokens: Tensor) -> Tensor:
-        so_far = pad(tokens.cumsum(1), (0, 0, 1, 0))  # up to each position, and nothing before all
-        return _at(so_far, end + 1) - _at(so_far, begin + 1)
-
-    return between(states) / between(weight).clamp(min=QUESTION) * (end >= 0)[..., None]
-
-
-def _last(marks: Tensor) -> Tensor:
-    """The last marked position (B, T) there or before; -1 if there is none."""
-    here = torch.arange(marks.shape[1], device=marks.device).expand_as(marks)
-    return torch.where(marks, here, -1).cummax(1).values
-
-
-def _at(tokens: Tensor, positions: Tensor) -> Tensor:
-    """Tokens (B, T, d) at some positions (B, n) of each text."""
-    return tokens.gather(1, positions[..., None].expand(-1, -1, tokens.shape[-1]))
 
 
 def _text_layer(cache: Cache) -> TextLayer:

@@ -1,5 +1,7 @@
 """Where a neuron usually begins to fire, and that its fields have the last word."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -36,3 +38,10 @@ def test_what_is_given_counts() -> None:
     found = MaxMargin(crossing=0.9, duals=3)._crossing(model, held)
     assert (found.fraction, found.duals) == (0.9, 3)
     assert MaxMargin()._crossing(model, held) == crossing.TOKENS_BY_TEXT
+
+
+def test_other_positions_stay_beyond_where_the_neuron_begins_to_fire() -> None:
+    assert crossing.TOKENS.own_margin == crossing.LABELS.own_margin == 1
+    for f in (0.2, 0.75, 0.9):
+        found = replace(crossing.AMONG_NAMESAKES, fraction=f)
+        assert 1 - f < found.own_margin <= 1

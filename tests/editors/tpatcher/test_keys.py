@@ -1,6 +1,7 @@
 """Max-margin keys, against what is known of the half-space."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -56,6 +57,30 @@ def test_a_first_look_at_a_part_of_the_memory_changes_no_guarantee() -> None:
     (key,) = keys.solve([torch.randn(1, 12) * 3], apart)
     at_risk = memory.queries[memory.answers != 1]  # type: ignore[operator]
     assert key.nearest_negative == pytest.approx(float((at_risk @ key.direction).max()), rel=1e-5)
+
+
+def test_the_examples_other_positions_may_lie_nearer_than_others() -> None:
+    """They are known exactly; the rest of the margin is kept for what is not."""
+    torch.manual_seed(5)
+    queries, mistake = torch.randn(2000, 24), torch.randn(1, 24) * 2
+    memory = tp.Memory.from_queries(queries, torch.zeros(2000, dtype=torch.long))
+    extra = torch.cat([torch.randn(4, 24), mistake + 0.4 * torch.randn(3, 24)])
+    whole = negatives(memory, 1, extra)
+    (far,) = keys.solve([mistake], whole)
+    (near,) = keys.solve([mistake], replace(whole, own=range(4, 7), own_margin=0.25))
+
+    def gap(key: keys.Key, others: torch.Tensor) -> float:  # in whitened units
+        white = (memory.whiten(mistake) - memory.whiten(others)) @ memory.factor.T
+        direction = key.direction.double()
+        return float((white @ direction).min() / (memory.factor.T @ direction).norm())
+
+    everyone = torch.cat([queries, extra[:4]])
+    assert gap(near, everyone) > 1.2 * gap(far, everyone), "more room between the others"
+    assert gap(near, extra[4:]) > 0.24 * gap(near, everyone), "and the share that was asked for"
+    assert near.responses.shape == far.responses.shape
+    assert torch.equal(near.responses[-3:], (extra @ near.direction)[-3:]), "as they really are"
+    whole_margin = replace(whole, own=range(4, 7))
+    assert torch.equal(keys.solve([mistake], whole_margin)[0].direction, far.direction)
 
 
 def test_a_mistake_that_has_a_double_gets_no_gap() -> None:

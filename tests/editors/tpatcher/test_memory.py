@@ -57,6 +57,17 @@ def test_a_singular_covariance_is_no_obstacle() -> None:
     assert tp.Memory.from_queries(queries).factor.isfinite().all()
 
 
+@pytest.mark.parametrize(("texts", "ridge"), [(7, 1.0), (8, 1e-3)])
+def test_what_few_texts_say_of_each_other_counts_less(texts: int, ridge: float) -> None:
+    queries, states = torch.randn(40, 6), torch.randn(texts, 4)
+    index = torch.arange(40) % texts
+    memory = tp.Memory(queries, text_states=states, text_index=index)
+    beside = states[index].double()
+    variance = (beside - beside.mean(0)).square().mean(0)
+    found = (memory.factor @ memory.factor.T).diagonal()[6:]
+    torch.testing.assert_close(found, variance + ridge * variance.mean(), rtol=1e-4, atol=1e-4)
+
+
 def test_blocks_give_what_one_product_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memories, "BLOCK", 7)
     queries, keys = torch.randn(50, 4), torch.randn(3, 4)

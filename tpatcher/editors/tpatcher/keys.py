@@ -39,6 +39,20 @@ class Negatives:
     extra_answers: Tensor  # (m,)
     must_avoid: frozenset[int] = frozenset()  # indices that count although they have the target
     contrast: int = 0  # how many of `extra`, the last, are of contrast texts
+    own: range = range(0)  # which of `extra` are the example's other positions
+    # By how much less than from others a key may keep away from those: they are exactly known, and
+    # whatever of the query tells them apart will be a little otherwise in a rephrasing.
+    own_margin: float = 1.0
+
+    def pushed(self, values: Tensor, indices: Tensor, mistake: Tensor) -> Tensor:
+        """Points or responses, with the example's other positions as far away as they count."""
+        if self.own_margin == 1:
+            return values
+        n = len(self.memory)
+        own = (indices >= n + self.own.start) & (indices < n + self.own.stop)
+        out = values.clone()
+        out[own] = mistake + (values[own] - mistake) / self.own_margin
+        return out
 
     def respond(self, keys: Tensor, known: Tensor | None = None) -> Tensor:
         """Responses of the memory and of `extra` to some keys, (n, N + m).
@@ -131,7 +145,7 @@ def solve(
     begin = memory.key(directions)
     candidates = [negatives.likely(begin[i], i, width) for i in range(len(white))]
     duals_of = [Dual(w) for w in white]
-    for i, near in enumerate(_whitened(negatives, candidates)):
+    for i, near in enumerate(_whitened(negatives, candidates, white)):
         if len(near):
             duals_of[i].add(near)
             directions[i] = duals_of[i].direction(beside=torch.zeros_like(near[:1]))
@@ -146,7 +160,7 @@ def solve(
                 break
             nearest = [torch.tensor(key.nearest, dtype=torch.long) for key in found]
         new = [n[~torch.isin(n, c)] for n, c in zip(nearest, candidates, strict=True)]
-        for i, more in enumerate(_whitened(negatives, new)):
+        for i, more in enumerate(_whitened(negatives, new, white)):
             candidates[i] = torch.cat([candidates[i], new[i]])
             duals_of[i].add(more)
             if len(candidates[i]):
@@ -154,11 +168,16 @@ def solve(
     return found
 
 
-def _whitened(negatives: Negatives, indices: list[Tensor]) -> list[Tensor]:
+def _whitened(
+    negatives: Negatives, indices: list[Tensor], mistake: Sequence[Tensor]
+) -> list[Tensor]:
     """The negatives at some indices for each neuron, whitened; what several have, once."""
     every = torch.cat(indices).unique()
     rows = negatives.memory.whiten(negatives.queries_at(every))
-    return [rows[torch.searchsorted(every, some)] for some in indices]
+    return [
+        negatives.pushed(rows[torch.searchsorted(every, some)], some, own[0])
+        for some, own in zip(indices, mistake, strict=True)
+    ]
 
 
 def _responses(
@@ -172,6 +191,12 @@ def _responses(
     directions = directions / directions.norm(dim=-1, keepdim=True)
     responses = negatives.respond(directions, known)
     at_risk = torch.where(negatives.at_risk, responses, -torch.inf)
+    own = [positives[i][0].double() @ directions[i] for i in range(len(positives))]
+    if negatives.own_margin < 1:
+        every = torch.arange(at_risk.shape[1])
+        at_risk = torch.stack(
+            [negatives.pushed(row, every, o.float()) for row, o in zip(at_risk, own, strict=True)]
+        )
     best = at_risk.topk(min(width, at_risk.shape[1]), dim=1)
     end = at_risk.shape[1] - negatives.contrast
     others, contrast = (
@@ -180,7 +205,7 @@ def _responses(
     return [
         Key(
             direction=directions[i].float(),
-            response=float(positives[i][0].double() @ directions[i]),
+            response=float(own[i]),
             weakest=float((positives[i].double() @ directions[i]).min()),
             nearest_negative=float(others[i]),
             nearest_contrast=float(contrast[i]),

@@ -20,11 +20,7 @@ from tpatcher.nets.rows import Rows
 
 
 def kl_loss(
-    mistake: Mistake,
-    memory: Memory,
-    past: PastFixes,
-    batch: int = 512,
-    seed: int = 0,
+    mistake: Mistake, memory: Memory, past: PastFixes, batch: int = 512, seed: int = 0
 ) -> Callable[[Rows], Tensor]:
     """KL(f_{t-1} ‖ f_t) as a loss of new neurons; each call draws memory queries and past edits.
 

@@ -208,6 +208,7 @@ class MaxMargin(Solver):
         if contrast is not None:
             extra.append(contrast.trace.queries.cpu())
             answers.append(contrast.trace.best)
+        crossing = self._crossing(mistake.model, memory)
         negatives = keys.Negatives(
             memory=memory,
             target=tokens[mistake.wrong.cpu()],
@@ -216,8 +217,9 @@ class MaxMargin(Solver):
             extra_answers=torch.cat(answers),
             must_avoid=must_avoid,
             contrast=len(contrast.trace.tokens) if contrast else 0,
+            own=range(len(past.queries), len(past.queries) + len(tokens)),
+            own_margin=crossing.own_margin,
         )
-        crossing = self._crossing(mistake.model, memory)
         begin = mistake.draft.keys if mistake.draft and not (must_avoid or contrast) else ()
         found = keys.solve(positives, negatives, crossing.duals, self.width, begin)
         key_rows, bias, responses = [], [], []
@@ -253,10 +255,8 @@ class MaxMargin(Solver):
         zero = end - (1 - crossing.fraction) * (end - side)
         usual = key.responses[: len(negatives.memory)]
         if key.nearest_contrast == side and zero - usual.mean() < crossing.rarity * usual.std():
-            near = (key.responses[contrast] >= side - NEAREST * (own - side)) & key.at_risk[
-                contrast
-            ]
-            raise TooNear(near.nonzero()[:, 0])
+            near = key.responses[contrast] >= side - NEAREST * (own - side)
+            raise TooNear((near & key.at_risk[contrast]).nonzero()[:, 0])
         if not beta:
             return zero, self.steepness * self.own_level / (own - zero)
         return zero, -beta / (zero - side)

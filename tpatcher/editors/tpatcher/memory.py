@@ -163,7 +163,8 @@ class Memory:
         variance, ridge = sigma.diagonal(), torch.empty(d, dtype=sigma.dtype, device=sigma.device)
         query, text = slice(0, d - self.text_width), slice(d - self.text_width, d)
         ridge[query] = (QUERY_RIDGE if self.text_width else RIDGE) * variance[query].mean()
-        ridge[text] = RIDGE * variance[text].mean()
+        few = self.text_states is not None and len(self.text_states) < 2 * self.text_width
+        ridge[text] = (FEW_TEXTS_RIDGE if few else RIDGE) * variance[text].mean()
         return torch.linalg.cholesky(sigma + torch.diag(ridge + 1e-12))
 
     def near(self, device: torch.device) -> "Memory":
@@ -195,8 +196,9 @@ class Memory:
 
     def whiten(self, queries: Tensor) -> Tensor:
         """L⁻¹(q − μ), float64: there the memory is round, and distance means rarity."""
-        centred = (queries.to(self.mean.device).double() - self.mean).T
-        return torch.linalg.solve_triangular(self.factor, centred, upper=False).T.cpu()
+        centred = queries.to(self.mean.device).double() - self.mean
+        found = torch.linalg.solve_triangular(self.factor.T, centred, upper=True, left=False)
+        return found.contiguous().cpu()
 
     def key(self, direction: Tensor) -> Tensor:
         """The key in query space, float64, that responds as a direction in whitened space does."""
@@ -336,6 +338,11 @@ class Memory:
 TEXT = ("text_states", "text_index")
 ARRAYS = ("queries", "answers", "states", "owner", "gap", "held_out", "kinds", *TEXT)
 RIDGE = 1e-3  # of the mean variance
+# Of fewer texts than twice the numbers of a text's state, as a language model's memory has, the
+# covariance says little. Of 300 WikiBigEdit fixes of SmolLM2, rephrasings that fire at every token
+# and unrelated questions that fire none where answers begin: f = 0.7 0.857 and 0.980, with RIDGE
+# 0.827 and 0.973; f = 0.6 0.907 and 0.960, 0.870 and 0.967.
+FEW_TEXTS_RIDGE = 1.0
 # Beside the text's state a query tells positions apart, and little about what is asked: a key uses
 # it as far as it has to. On zsRE that gave GR and sisters together.
 QUERY_RIDGE = 1.0

@@ -178,12 +178,15 @@ class Phrases:
         """Where the words of a name stand, or if there is none, those of the subject.
 
         Words beside a name that no text has are part of it: those of a title in another language.
+        Of a name that others have too, as a country's, such words are wherever they stand: statues
+        in the United States are known by the statues.
         """
         if named := set(self._named(text)):
             spans = [word.span() for word in WORD.finditer(text)]
             marked = groupby(spans, lambda s: s in named or self._strange(text[slice(*s)]))
             runs = [list(run) for part, run in marked if part]
-            return [span for run in runs if not named.isdisjoint(run) for span in run]
+            usual = all(self.counts[text[a:b].lower()] for a, b in named)
+            return [s for run in runs if usual or not named.isdisjoint(run) for s in run]
         if (parts := self.split(text[:1].lower() + text[1:])) is None:
             return []
         begin = parts[1].text.index(GAP)
