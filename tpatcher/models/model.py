@@ -55,6 +55,7 @@ class Model:
         self.name = name or net.name_or_path or type(net).__name__
         self.patches: tuple[Patch, ...] = ()
         self._probes: dict[tuple[int, Reads], Probe] = {}
+        self._rows: dict[int, Rows] = {}
         ffn.find(net)  # refuse at once what can never be patched
         for key, parameter in net.named_parameters():
             if not torch.isfinite(parameter).all():
@@ -159,6 +160,7 @@ class Model:
         other.net = twin(self.net)
         # what is seen before the last layer is the same, for any thread
         other._probes = {key: probe for key, probe in self._probes.items() if key[0] == -1}
+        other._rows = {}
         return other
 
     def unpatched(self) -> "Model":
@@ -181,8 +183,10 @@ class Model:
 
     def rows(self, layer: int = -1) -> Rows:
         """The neurons that the patches have in one layer, on the net's device."""
-        width = ffn.find(self.net, layer).width
-        return stack(self.patches, layer, width).to(self.net.device)
+        if layer not in self._rows:
+            width = ffn.find(self.net, layer).width
+            self._rows[layer] = stack(self.patches, layer, width)
+        return self._rows[layer].to(self.net.device)
 
     def save_patches(self, directory: str | Path, text: bool = True) -> None:
         """Save the patches as a pack; without `text`, the reported examples are left out."""
@@ -224,7 +228,7 @@ class Model:
         before = self.patches
         for kind in KINDS.values():
             kind.apply(self.net, before, patches)
-        self.patches = patches
+        self.patches, self._rows = patches, {}
         moved = {p.id for p in before}.symmetric_difference(p.id for p in patches)
         if not all(is_last(p) for p in (*before, *patches) if p.id in moved):
             self._probes = {}

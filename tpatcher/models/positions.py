@@ -6,6 +6,7 @@ layer, or where the model's tail is not known, the model is run (`RunPositions`)
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from tpatcher.nets import ffn, reading
 from tpatcher.nets.reading import Reads
 from tpatcher.nets.rows import Rows
 from tpatcher.nets.tail import Tail
+from tpatcher.nets.tasks import TeacherForced
 from tpatcher.nets.twin import twin
 
 Followed = tuple[Trace, Tensor]  # an example's trace, and its logits as greedy decoding sees them
@@ -37,12 +39,16 @@ class Positions(ABC):
     ) -> None:
         self.model, self.layer, self.ffn = model, layer, ffn.find(model.net, layer)
         self.text, self.target, self.reads = text, target, reads
-        self.forced = model.task.force([text], [target])
         self.rows = model.rows(layer)  # what the model's patches have in this layer already
         if self.rows.width > self.ffn.width:
             self.reads = "text"  # they do, whatever new ones will read
         followed = known or trace_forced(model, self.forced, layer, self.reads)
         self.trace, self.before_last = followed
+
+    @cached_property
+    def forced(self) -> TeacherForced:
+        """What runs the model along the target."""
+        return self.model.task.force([self.text], [self.target])
 
     @abstractmethod
     def logits(self, rows: Rows) -> Tensor:
@@ -53,7 +59,9 @@ class Positions(ABC):
         """Logits of the model as it is, as greedy decoding sees them."""
 
     def as_decoded(self, logits: Tensor) -> Tensor:
-        """Logits as greedy decoding sees them."""
+        """Logits as greedy decoding sees them; a label's as they are."""
+        if not self.model.task.generates:
+            return logits
         return self.model.task.as_decoded(self.model.net, self.forced, logits)
 
 

@@ -91,7 +91,12 @@ def stack(patches: Iterable[Patch], layer: int, width: int) -> Rows:
         return Rows.empty(width)
     wide = max(part.width for part in parts)
     return Rows(
-        torch.cat([pad(part.keys, (0, wide - part.width)) for part in parts]),
+        torch.cat([_as_wide(part, wide) for part in parts]),
         torch.cat([part.bias for part in parts]),
         torch.cat([part.values for part in parts]),
     )
+
+
+def _as_wide(rows: Rows, wide: int) -> Tensor:
+    """Keys that read their position alone, beside such as read the text: the rest is as zero."""
+    return rows.keys if rows.width == wide else pad(rows.keys, (0, wide - rows.width))
