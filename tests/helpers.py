@@ -76,6 +76,17 @@ def logits(model: tp.Model, texts: Sequence[str] = (*ASKED, TEXTS[0])) -> Tensor
     return model.task.logits(model.net(**forced.inputs), forced)
 
 
+@torch.no_grad()
+def holds_token_by_token(net: tf.PreTrainedModel, ids: Tensor) -> None:
+    """A net's logits are the same at once and one token after the other."""
+    at_once, past, steps = net(ids).logits, None, []
+    for i in range(ids.shape[1]):
+        out = net(ids[:, i : i + 1], past_key_values=past, use_cache=True)
+        past = out.past_key_values
+        steps.append(out.logits)
+    torch.testing.assert_close(torch.cat(steps, dim=1), at_once, rtol=1e-4, atol=1e-4)
+
+
 def wrong_label(model: tp.Model, text: str) -> str:
     """A label that a classifier of the zoo does not give to this text."""
     return next(label for label in ("no", "maybe") if label != model.answer([text])[0])

@@ -10,7 +10,7 @@ from transformers import DynamicCache
 
 import tpatcher as tp
 from tests import chat, zoo
-from tests.helpers import ASKED, RIGHT, TEXTS, fresh, logits
+from tests.helpers import ASKED, RIGHT, TEXTS, fresh, holds_token_by_token, logits
 from tpatcher.editors.tpatcher import MaxMargin
 from tpatcher.errors import BadInput, NotFitted
 from tpatcher.models.retention import AnswerCache
@@ -128,26 +128,14 @@ def test_a_chat_models_fix_holds_token_by_token_and_in_a_batch() -> None:
         model.push(editor.edit(model, example))
     assert model.answer([e.text for e in examples]) == ["Ines", "Oslo"]
     ids = torch.tensor([model.task.ids("Who runs it?")])  # type: ignore[attr-defined]
-    with torch.no_grad():
-        at_once, past, steps = model.net(ids).logits, None, []
-        for i in range(ids.shape[1]):
-            out = model.net(ids[:, i : i + 1], past_key_values=past, use_cache=True)
-            past = out.past_key_values
-            steps.append(out.logits)
-    torch.testing.assert_close(torch.cat(steps, dim=1), at_once, rtol=1e-4, atol=1e-4)
+    holds_token_by_token(model.net, ids)
 
 
 @pytest.mark.parametrize("name", CAUSAL)
 def test_token_by_token_is_as_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_reader, "WINDOW", 4)  # which the text is longer than
     net, ids = fixed(name).net, torch.arange(4, 14)[None]
-    with torch.no_grad():
-        at_once, past, steps = net(ids).logits, None, []
-        for i in range(ids.shape[1]):
-            out = net(ids[:, i : i + 1], past_key_values=past, use_cache=True)
-            past = out.past_key_values
-            steps.append(out.logits)
-    torch.testing.assert_close(torch.cat(steps, dim=1), at_once, rtol=1e-4, atol=1e-4)
+    holds_token_by_token(net, ids)
 
 
 @pytest.mark.parametrize("name", GENERATES)

@@ -9,7 +9,7 @@ import torch
 
 import tpatcher as tp
 from tests import chat, zoo
-from tests.helpers import ASKED, RIGHT, TEXTS, fresh, saved
+from tests.helpers import ASKED, RIGHT, TEXTS, fresh, holds_token_by_token, saved
 from tpatcher.editors.tpatcher import MaxMargin
 from tpatcher.errors import BadInput, NotFitted, WrongBase
 from tpatcher.models.retention import AnswerCache
@@ -114,14 +114,8 @@ def test_a_chat_models_fix_holds_token_by_token_and_in_beams(encoder: str) -> No
         model.push(editor.edit(model, example))
     assert model.answer([e.text for e in examples]) == ["Ines", "Oslo"]
     ids = torch.tensor([model.task.ids("Who runs it?")])  # type: ignore[attr-defined]
-    with torch.no_grad():
-        at_once, past, steps = model.net(ids).logits, None, []
-        for i in range(ids.shape[1]):
-            out = model.net(ids[:, i : i + 1], past_key_values=past, use_cache=True)
-            past = out.past_key_values
-            steps.append(out.logits)
-        beams = model.twin().net.generate(ids, num_beams=3, do_sample=False, max_new_tokens=6)
-    torch.testing.assert_close(torch.cat(steps, dim=1), at_once, rtol=1e-4, atol=1e-4)
+    holds_token_by_token(model.net, ids)
+    beams = model.twin().net.generate(ids, num_beams=3, do_sample=False, max_new_tokens=6)
     assert "Ines" in model.tokenizer.decode(beams[0])
 
 
